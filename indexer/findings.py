@@ -1,0 +1,38 @@
+"""Findings: named gaps in what the router can know, with evidence and what to change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol import Rank
+
+
+class FindingKind(StrEnum):
+    """Every gap that the router can name."""
+
+    HOST_STORES_UNANNOUNCED = "host_stores_unannounced"
+    EVENTS_MISSING = "events_missing"
+    REPLAY_OFF = "replay_off"
+    LOSS_UNREPAIRED = "loss_unrepaired"
+    PARITY_BROKEN = "parity_broken"
+    BLOCK_SIZE_DISAGREES = "block_size_disagrees"
+    RANK_UNREACHABLE = "rank_unreachable"
+    CACHED_TOKENS_CONTRADICT = "cached_tokens_contradict"
+    CLEARS_MISSING = "clears_missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One gap.
+
+    Attributes:
+        since: when it was first seen, monotonic seconds.
+        evidence: counts and examples, by name.
+        advice: what to change, in one sentence.
+    """
+
+    kind: FindingKind
+    since: float
+    ranks: tuple[Rank, ...]
+    evidence: Mapping[str, int | float | str]
+    advice: str

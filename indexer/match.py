@@ -1,0 +1,67 @@
+"""Answers of a lookup, as values."""
+
+from dataclasses import dataclass
+
+from indexer.trust import Trust
+from protocol import BlockKey, KeySpace, Rank, TokenBytes, block_keys
+
+
+@dataclass(frozen=True, slots=True)
+class RankMatch:
+    """The longest run of leading blocks that one rank holds, each counted on its fastest tier.
+
+    ``gpu_blocks + host_pinned_blocks + storage_blocks`` is the length of the run and
+    ``matched_tokens`` that length times ``block_size``. ``observed_blocks`` of them rest on evidence
+    alone. ``predicted_blocks`` follow the run, dispatched and not yet heard of; they are in no other
+    number.
+    """
+
+    rank: Rank
+    trust: Trust
+    block_size: int
+    gpu_blocks: int = 0
+    host_pinned_blocks: int = 0
+    storage_blocks: int = 0
+    predicted_blocks: int = 0
+    observed_blocks: int = 0
+
+    @property
+    def matched_blocks(self) -> int:
+        """Length of the run, in blocks."""
+        return self.gpu_blocks + self.host_pinned_blocks + self.storage_blocks
+
+    @property
+    def matched_tokens(self) -> int:
+        """Length of the run, in tokens."""
+        return self.matched_blocks * self.block_size
+
+
+class Prompt:
+    """One request's tokens with the identity that selects its key spaces; keys are made once a size.
+
+    Attributes:
+        tokens: packed ids of the whole prompt.
+    """
+
+    __slots__ = ("_keys", "adapter", "model", "salt", "tokens")
+
+    def __init__(
+        self, tokens: TokenBytes, model: str, adapter: str | None = None, salt: str | None = None
+    ) -> None:
+        self.tokens = tokens
+        self.model = model
+        self.adapter = adapter
+        self.salt = salt
+        self._keys: dict[tuple[int, bool], list[BlockKey]] = {}
+
+    def space(self, block_size: int, *, is_eagle: bool = False) -> KeySpace:
+        """The key space in which a rank of this block size keeps the prompt."""
+        return KeySpace(self.model, self.adapter, self.salt, block_size, is_eagle)
+
+    def keys(self, block_size: int, *, is_eagle: bool = False) -> list[BlockKey]:
+        """Keys of the prompt's full blocks; O(tokens) once a block size, then O(1)."""
+        found = self._keys.get((block_size, is_eagle))
+        if found is None:
+            found = block_keys(self.tokens, block_size, is_eagle=is_eagle)
+            self._keys[block_size, is_eagle] = found
+        return found

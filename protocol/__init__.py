@@ -1,0 +1,78 @@
+"""What two processes must agree on: ids, tiers, events, wire codec, frames, block keys, rates."""
+
+from protocol.codec import UndecodablePayloadError, decode_batch, encode_batch, normalise_hash
+from protocol.engine_model import DEFAULT_ENGINE_MODEL, EngineModel
+from protocol.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    KvEvent,
+    SkipReason,
+)
+from protocol.fleet import EngineKind, EventSource, WorkerSpec
+from protocol.frames import (
+    BadFramesError,
+    LiveMessage,
+    ReplayEnd,
+    ReplayReply,
+    live_frames,
+    parse_live,
+    parse_replay,
+    parse_replay_request,
+    replay_frames,
+    replay_request,
+)
+from protocol.ids import BlockKey, EngineHash, Rank, TokenBytes, WorkerId
+from protocol.keys import (
+    KeySpace,
+    TokenRangeError,
+    block_keys,
+    chain,
+    local_hash,
+    num_tokens,
+    pack_tokens,
+)
+from protocol.tiers import Tier, tier_of
+
+__all__ = [
+    "DEFAULT_ENGINE_MODEL",
+    "AllBlocksCleared",
+    "BadFramesError",
+    "BlockKey",
+    "BlockRemoved",
+    "BlockStored",
+    "EngineHash",
+    "EngineKind",
+    "EngineModel",
+    "EventBatch",
+    "EventSource",
+    "KeySpace",
+    "KvEvent",
+    "LiveMessage",
+    "Rank",
+    "ReplayEnd",
+    "ReplayReply",
+    "SkipReason",
+    "Tier",
+    "TokenBytes",
+    "TokenRangeError",
+    "UndecodablePayloadError",
+    "WorkerId",
+    "WorkerSpec",
+    "block_keys",
+    "chain",
+    "decode_batch",
+    "encode_batch",
+    "live_frames",
+    "local_hash",
+    "normalise_hash",
+    "num_tokens",
+    "pack_tokens",
+    "parse_live",
+    "parse_replay",
+    "parse_replay_request",
+    "replay_frames",
+    "replay_request",
+    "tier_of",
+]

@@ -1,0 +1,321 @@
+"""Event batches on the wire: bytes of any engine release to values, and values to bytes.
+
+Decoding is by name. A batch and each of its events may be a positional array or a tagged map, in any
+mixture; unknown fields are ignored, a missing optional field is None, an event that cannot be read is
+skipped with a reason and never takes its neighbours along. Only a payload that is no batch at all
+raises.
+
+Positional layouts (element 0 is the type name):
+
+    BlockStored   hashes, parent, tokens, block_size, lora_id, medium, lora_name, extra_keys,
+                  group_idx, kv_cache_spec_kind, kv_cache_spec_sliding_window, locality
+    BlockRemoved  hashes, medium, group_idx, locality
+    batch         ts, events, rank
+
+A map in a positional place beyond the known ones (SGLang 0.5.18 and 0.5.19 append one that holds the
+salt) is merged by name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
+
+import msgpack
+
+from protocol.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    KvEvent,
+    SkipReason,
+)
+from protocol.ids import EngineHash
+
+_U64 = (1 << 64) - 1
+_I64_MIN = -(1 << 63)
+
+_STORED_FIELDS = (
+    "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
+    "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality",
+)  # fmt: skip
+_REMOVED_FIELDS = ("block_hashes", "medium", "group_idx", "locality")
+_BATCH_FIELDS = ("ts", "events", "rank")
+_RANK_NAMES = ("attn_dp_rank", "data_parallel_rank", "dp_rank", "rank")
+
+T = TypeVar("T")
+
+
+class UndecodablePayloadError(ValueError):
+    """The payload is no event batch: not msgpack, or not of a batch's shape."""
+
+
+def decode_batch(payload: bytes) -> EventBatch:
+    """Read one published payload.
+
+    O(bytes). Token ids, hashes and strings are bounded by the payload's own length.
+
+    Args:
+        payload: the last frame of a live or replayed message.
+
+    Returns:
+        The batch; unreadable events are left out and named in ``skipped``.
+
+    Raises:
+        UndecodablePayloadError: not msgpack, or no timestamp and event list in it.
+    """
+    fields = _batch_fields(_unpack(payload))
+    ts = fields.get("ts")
+    events = fields.get("events")
+    if isinstance(ts, bool) or not isinstance(ts, int | float) or not isinstance(events, list):
+        raise UndecodablePayloadError("no timestamp and event list in the payload")
+    read: list[KvEvent] = []
+    skipped: list[SkipReason] = []
+    for raw in events:
+        try:
+            read.append(_event(raw))
+        except _SkipError as skip:
+            skipped.append(skip.reason)
+    return EventBatch(float(ts), read, _batch_rank(fields), skipped)
+
+
+def encode_batch(batch: EventBatch) -> bytes:
+    """Write a batch as SGLang 0.5.23 does: positional batch, tagged maps, absent fields omitted.
+
+    Byte-identical to that release for the events it can publish.
+
+    Source: SGLang 0.5.23 ``KVEventBatch`` (msgspec; field order and defaults).
+    """
+    packed: bytes = msgpack.packb(
+        [float(batch.ts), [_encode_event(event) for event in batch.events], batch.dp_rank]
+    )
+    return packed
+
+
+def normalise_hash(value: object) -> EngineHash:
+    """Signed and unsigned forms of the same 64 bits become one unsigned number; bytes stay bytes.
+
+    Raises:
+        TypeError: neither a 64-bit integer nor bytes.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or not _I64_MIN <= value <= _U64:
+        raise TypeError(f"not an engine hash: {type(value).__name__}")
+    return value & _U64
+
+
+class _SkipError(Exception):
+    def __init__(self, reason: SkipReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _unpack(payload: bytes) -> object:
+    try:
+        return msgpack.unpackb(payload, strict_map_key=False, unicode_errors="replace")
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise UndecodablePayloadError("not msgpack") from error
+
+
+def _batch_fields(raw: object) -> Mapping[object, object]:
+    if isinstance(raw, dict):
+        return raw
+    if isinstance(raw, list):
+        return dict(zip(_BATCH_FIELDS, raw, strict=False))
+    raise UndecodablePayloadError("neither an array nor a map")
+
+
+def _batch_rank(fields: Mapping[object, object]) -> int | None:
+    for name in _RANK_NAMES:
+        rank = fields.get(name)
+        if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0:
+            return rank
+    return None
+
+
+def _event(raw: object) -> KvEvent:
+    if isinstance(raw, dict):
+        tag, fields = raw.get("type"), raw
+    elif isinstance(raw, list) and raw:
+        tag, fields = raw[0], _positional(raw)
+    else:
+        raise _SkipError(SkipReason.NOT_AN_EVENT)
+    if not isinstance(tag, str):
+        raise _SkipError(SkipReason.NOT_AN_EVENT)
+    if tag == "BlockStored":
+        return _stored(fields)
+    if tag == "BlockRemoved":
+        return _removed(fields)
+    if tag == "AllBlocksCleared":
+        return AllBlocksCleared(_optional(fields, "medium", _string))
+    raise _SkipError(SkipReason.UNKNOWN_EVENT)
+
+
+def _positional(raw: list[object]) -> dict[object, object]:
+    """Name the elements of a positional event; a trailing map is merged by name."""
+    names = {"BlockStored": _STORED_FIELDS, "BlockRemoved": _REMOVED_FIELDS}.get(str(raw[0]), ())
+    fields: dict[object, object] = {}
+    for name, value in zip(names, raw[1:], strict=False):
+        if isinstance(value, dict):
+            fields.update(value)
+        else:
+            fields[name] = value
+    if raw[0] == "AllBlocksCleared" and len(raw) > 1:
+        fields["medium"] = raw[1]
+    return fields
+
+
+def _stored(fields: Mapping[object, object]) -> BlockStored:
+    hashes = _required(fields, "block_hashes", _hashes)
+    block_size = _required(fields, "block_size", _count)
+    tokens, is_eagle = _tokens(_required(fields, "token_ids", _list))
+    num_units = len(tokens) - 1 if is_eagle else len(tokens)
+    # A group that keeps some blocks only (sliding window) announces fewer hashes than tokens.
+    if num_units and num_units < len(hashes) * block_size:
+        raise _SkipError(SkipReason.TOKEN_COUNT)
+    return BlockStored(
+        block_hashes=hashes,
+        parent_hash=_optional(fields, "parent_block_hash", normalise_hash),
+        token_ids=tokens,
+        block_size=block_size,
+        medium=_optional(fields, "medium", _string),
+        lora_id=_optional(fields, "lora_id", _int),
+        lora_name=_optional(fields, "lora_name", _string),
+        cache_salt=_optional(fields, "cache_salt", _string),
+        session_id=_optional(fields, "session_id", _string),
+        extra_keys=_optional(fields, "extra_keys", _extra_keys),
+        group_idx=_optional(fields, "group_idx", _int),
+        spec_kind=_optional(fields, "kv_cache_spec_kind", _string),
+        sliding_window=_optional(fields, "kv_cache_spec_sliding_window", _int),
+        locality=_optional(fields, "locality", _string),
+        is_eagle=is_eagle,
+    )
+
+
+def _removed(fields: Mapping[object, object]) -> BlockRemoved:
+    return BlockRemoved(
+        block_hashes=_required(fields, "block_hashes", _hashes),
+        medium=_optional(fields, "medium", _string),
+        group_idx=_optional(fields, "group_idx", _int),
+        locality=_optional(fields, "locality", _string),
+    )
+
+
+def _required(fields: Mapping[object, object], name: str, read: Callable[[object], T]) -> T:
+    if name not in fields:
+        raise _SkipError(SkipReason.MISSING_FIELD)
+    try:
+        return read(fields[name])
+    except TypeError as error:
+        raise _SkipError(SkipReason.BAD_FIELD) from error
+
+
+def _optional(fields: Mapping[object, object], name: str, read: Callable[[object], T]) -> T | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    try:
+        return read(value)
+    except TypeError as error:
+        raise _SkipError(SkipReason.BAD_FIELD) from error
+
+
+def _hashes(value: object) -> list[EngineHash]:
+    return [normalise_hash(item) for item in _list(value)]
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("not an integer")
+    return value
+
+
+def _count(value: object) -> int:
+    number = _int(value)
+    if not 0 <= number <= 1 << 24:
+        raise TypeError("not a block size")
+    return number
+
+
+def _extra_keys(value: object) -> list[list[object] | None]:
+    keys = _list(value)
+    if any(key is not None and not isinstance(key, list) for key in keys):
+        raise TypeError("extra keys are lists or nil")
+    return cast("list[list[object] | None]", keys)
+
+
+def _tokens(raw: list[object]) -> tuple[Sequence[int], bool]:
+    """Plain ids as they are, overlapping pairs as the run they cover: (run, are pairs)."""
+    if not raw or not isinstance(raw[0], list):
+        if not all(type(token) is int for token in raw):
+            raise _SkipError(SkipReason.BAD_FIELD)
+        return cast("list[int]", raw), False
+    run: list[int] = []
+    for pair in raw:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(type(t) is int for t in pair):
+            raise _SkipError(SkipReason.BAD_FIELD)
+        if run and run[-1] != pair[0]:
+            raise _SkipError(SkipReason.BROKEN_PAIRS)
+        if not run:
+            run.append(pair[0])
+        run.append(pair[1])
+    return run, True
+
+
+def _encode_event(event: KvEvent) -> dict[str, object]:
+    match event:
+        case BlockStored():
+            return _encode_stored(event)
+        case BlockRemoved():
+            fields: dict[str, object] = {
+                "type": "BlockRemoved",
+                "block_hashes": [_wire_hash(block_hash) for block_hash in event.block_hashes],
+            }
+            return fields | _present(medium=event.medium)
+        case AllBlocksCleared():
+            return {"type": "AllBlocksCleared"}
+
+
+def _encode_stored(event: BlockStored) -> dict[str, object]:
+    tokens: Sequence[object] = event.token_ids
+    if event.is_eagle:
+        run = event.token_ids
+        tokens = [[run[i], run[i + 1]] for i in range(len(run) - 1)]
+    parent = event.parent_hash
+    fields: dict[str, object] = {
+        "type": "BlockStored",
+        "block_hashes": [_wire_hash(block_hash) for block_hash in event.block_hashes],
+        "parent_block_hash": None if parent is None else _wire_hash(parent),
+        "token_ids": tokens,
+        "block_size": event.block_size,
+        "lora_id": event.lora_id,
+    }
+    return fields | _present(
+        medium=event.medium,
+        cache_salt=event.cache_salt,
+        session_id=event.session_id,
+        lora_name=event.lora_name,
+    )
+
+
+def _wire_hash(block_hash: EngineHash) -> EngineHash:
+    """SGLang publishes hashes as signed 64-bit numbers."""
+    if isinstance(block_hash, int) and block_hash >= 1 << 63:
+        return block_hash - (1 << 64)
+    return block_hash
+
+
+def _present(**fields: object) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}

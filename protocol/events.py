@@ -1,0 +1,87 @@
+"""KV cache events as values: what one batch says, whatever dialect it was written in.
+
+Every engine hash is normalised (signed and unsigned forms of the same 64 bits are one number), every
+optional field that a dialect lacks is None. Events keep the order in which the engine published them,
+for it carries meaning: one batch may remove and store the same block.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from protocol.ids import EngineHash
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStored:
+    """Blocks became readable on one medium, as a chain from parent to last.
+
+    ``token_ids`` holds ``block_size`` ids a block, in order. Engines with overlapping pairs (EAGLE)
+    publish one pair a position; they arrive here as the plain run, one id longer, with ``is_eagle``
+    set: pairs (1,2),(2,3) are the run 1,2,3. Offload placeholders carry no ids and block size 0.
+    """
+
+    block_hashes: Sequence[EngineHash]
+    parent_hash: EngineHash | None
+    token_ids: Sequence[int]
+    block_size: int
+    medium: str | None = None
+    lora_id: int | None = None
+    lora_name: str | None = None
+    cache_salt: str | None = None
+    session_id: str | None = None
+    extra_keys: Sequence[Sequence[object] | None] | None = None
+    group_idx: int | None = None
+    spec_kind: str | None = None
+    sliding_window: int | None = None
+    locality: str | None = None
+    is_eagle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRemoved:
+    """Blocks left one medium; nothing is said about their children or their other copies."""
+
+    block_hashes: Sequence[EngineHash]
+    medium: str | None = None
+    group_idx: int | None = None
+    locality: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllBlocksCleared:
+    """Everything is gone: on every tier of the rank, or on ``medium`` alone where one is named."""
+
+    medium: str | None = None
+
+
+KvEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class SkipReason(StrEnum):
+    """Why one event of a readable batch was left out."""
+
+    UNKNOWN_EVENT = "unknown_event"
+    NOT_AN_EVENT = "not_an_event"
+    BAD_FIELD = "bad_field"
+    MISSING_FIELD = "missing_field"
+    TOKEN_COUNT = "token_count"
+    BROKEN_PAIRS = "broken_pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """One published batch.
+
+    Attributes:
+        ts: publisher's wall clock, seconds since the epoch.
+        events: in the order of publication, without the skipped ones.
+        dp_rank: the rank named in the batch; None where none is.
+        skipped: one reason per event that could not be read, of the closed set ``SkipReason``.
+    """
+
+    ts: float
+    events: Sequence[KvEvent]
+    dp_rank: int | None = None
+    skipped: Sequence[SkipReason] = ()

@@ -1,0 +1,64 @@
+"""What one worker is, as learned from it: address, model, ranks, and where its events come from."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from protocol.ids import Rank, WorkerId
+
+
+class EngineKind(StrEnum):
+    """The engine behind a worker's URL."""
+
+    SGLANG = "sglang"
+    VLLM = "vllm"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """One publisher: where a rank's events are heard and replayed.
+
+    Attributes:
+        rank: the rank that batches without a rank of their own belong to.
+        endpoint: ZeroMQ endpoint of the PUB socket, ``tcp://host:port``.
+        replay_endpoint: of the ROUTER socket; None where replay is off.
+        topic: subscription prefix.
+    """
+
+    rank: Rank
+    endpoint: str
+    replay_endpoint: str | None = None
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One engine endpoint.
+
+    Attributes:
+        url: base URL without a trailing slash.
+        model: the name that requests use; ``aliases`` are further ones, ``adapters`` name LoRAs.
+        block_size: as the engine advertises it (tokens); its events have the last word.
+        tokenizer: directory that the engine names; None where it names none.
+        sources: one a publisher; empty where the engine publishes nothing.
+        num_ranks: data-parallel ranks, at least 1.
+        max_model_len: tokens; None where unknown.
+    """
+
+    worker: WorkerId
+    url: str
+    model: str
+    engine: EngineKind = EngineKind.UNKNOWN
+    version: str | None = None
+    block_size: int | None = None
+    tokenizer: str | None = None
+    sources: tuple[EventSource, ...] = ()
+    num_ranks: int = 1
+    max_model_len: int | None = None
+    aliases: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = field(default=())
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Every rank of the worker, in order."""
+        return tuple(Rank(self.worker, dp_rank) for dp_rank in range(self.num_ranks))

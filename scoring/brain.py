@@ -1,0 +1,100 @@
+"""The seam between relay and brain: three calls, plain values both ways.
+
+The relay parses, tokenizes and forwards; the brain knows who holds what, who is busy, and decides. The
+relay holds nothing of the brain's but a plan, so several relays, or another proxy, can share one brain.
+Every plan is finished exactly once, whatever became of the request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from protocol import Rank, TokenBytes
+from scoring.decision import Decision
+
+
+class NoCandidateError(Exception):
+    """No rank can take the request. ``decision`` says who was excluded and why."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__("no worker can take this request")
+        self.decision = decision
+
+
+class OutcomeKind(StrEnum):
+    """How a forwarded request ended."""
+
+    COMPLETED = "completed"
+    CLIENT_CLOSED = "client_closed"
+    CLIENT_ERROR = "client_error"  # 4xx of the worker: not its fault
+    BUSY = "busy"  # 429 or 503: back-pressure
+    WORKER_ERROR = "worker_error"  # other 5xx, or an error event in the stream
+    CONNECT_FAILED = "connect_failed"
+    BROKEN_OFF = "broken_off"  # died after the answer had begun
+    TIMED_OUT = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What the brain needs to know of one request.
+
+    Attributes:
+        api: chat, completions, generate, responses, messages, or other.
+        model: as the request names it; None where it names none.
+        tokens: the prompt as the engine will see it; None routes on load alone.
+        max_output_tokens: as asked for; None where it is not bounded.
+        excluded: ranks that have failed this request.
+        time: wall clock, seconds since the epoch, for the record.
+        timing_us: what the relay spent so far, by stage (render, tokenize).
+    """
+
+    request_id: str
+    api: str
+    model: str | None
+    tokens: TokenBytes | None
+    time: float
+    adapter: str | None = None
+    cache_salt: str | None = None
+    max_output_tokens: int | None = None
+    is_streaming: bool = False
+    session_id: str | None = None
+    excluded: frozenset[Rank] = frozenset()
+    timing_us: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own."""
+
+    plan_id: int
+    rank: Rank
+    url: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended, with what the engine reported (None where it reported nothing)."""
+
+    kind: OutcomeKind
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Brain(Protocol):
+    """All that the relay may ask of the brain. ``now`` is monotonic seconds."""
+
+    def plan(self, request: PlanRequest, now: float) -> Plan:
+        """Choose a rank and book its load.
+
+        Raises:
+            NoCandidateError: nobody can take it; nothing is booked.
+        """
+
+    def first_byte(self, plan_id: int, now: float) -> None:
+        """The first byte of the answer's content came: prefill is over. Idempotent."""
+
+    def finish(self, plan_id: int, outcome: Outcome, now: float) -> None:
+        """Release what was booked and learn from the answer. Unknown ids are ignored and counted."""

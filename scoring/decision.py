@@ -1,0 +1,90 @@
+"""The decision record: where a request went and why, as a dry run, a log line and an answer show it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why the chosen rank was chosen."""
+
+    LOWEST_COST = "lowest_cost"
+    TIE = "tie"
+    ONLY_CANDIDATE = "only_candidate"
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_LOAD = "least_load"
+    LONGEST_PREFIX = "longest_prefix"
+    LOAD_ONLY = "load_only"
+    NO_CANDIDATE = "no_candidate"
+
+
+class Exclusion(StrEnum):
+    """Why a rank was no candidate."""
+
+    DRAINING = "draining"
+    UNHEALTHY = "unhealthy"
+    BREAKER_OPEN = "breaker_open"
+    ALREADY_TRIED = "already_tried"
+    OTHER_MODEL = "other_model"
+    SLEEPING = "sleeping"
+    PROMPT_TOO_LONG = "prompt_too_long"
+
+
+@dataclass(frozen=True, slots=True)
+class RankName:
+    """A rank as the record names it."""
+
+    worker: str
+    dp_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One rank as it was weighed. Terms and cost in milliseconds; None where it was excluded."""
+
+    worker: str
+    dp_rank: int
+    eligible: bool
+    excluded_by: Exclusion | None
+    trust: str
+    block_size: int
+    gpu_blocks: int
+    host_pinned_blocks: int
+    storage_blocks: int
+    predicted_blocks: int
+    observed_blocks: int
+    matched_tokens: int
+    in_flight: int
+    queued_prefill_tokens: int
+    terms_ms: Mapping[str, float] = field(default_factory=dict)
+    cost_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One routing decision.
+
+    Attributes:
+        time: wall clock, seconds since the epoch.
+        prompt_tokens: None where the prompt was not tokenized (routed on load alone).
+        candidates: the best 16 in full, best first.
+        num_candidates: all that were weighed or excluded.
+        excluded: the rest and the excluded, as counts by reason.
+        timing_us: render, tokenize, keys, match, score; microseconds.
+        rates: what each cost rate rested on (``configured``, ``learned``, ``default``), by name.
+    """
+
+    request_id: str
+    time: float
+    model: str
+    api: str
+    policy: str
+    prompt_tokens: int | None
+    chosen: RankName | None
+    reason: Reason
+    candidates: tuple[Candidate, ...]
+    num_candidates: int = 0
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    timing_us: Mapping[str, int] = field(default_factory=dict)
+    rates: Mapping[str, str] = field(default_factory=dict)

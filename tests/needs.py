@@ -1,0 +1,30 @@
+"""What a test needs beyond Python: a skip with its reason here, a failure where all must be there."""
+
+import importlib
+import os
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+STRICT_VARIABLE = "KVROUTE_TESTS_STRICT"
+
+
+def module(name: str, *, extra: str) -> ModuleType:
+    """Import an optional module, or skip the test.
+
+    Args:
+        name: the module.
+        extra: the extra of this project that installs it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        lacking(f"needs {name} (pip install kvroute[{extra}]): {error}")
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip the test with the reason, or fail it where ``KVROUTE_TESTS_STRICT`` is set."""
+    if os.environ.get(STRICT_VARIABLE):
+        pytest.fail(f"must not be skipped here: {reason}", pytrace=False)
+    pytest.skip(reason)

@@ -1,0 +1,1 @@
+"""Benchmarks: what the hot paths cost, beside a baseline in the same run."""

@@ -1,1 +1,59 @@
-"""."""
+"""Traces, synthetic workloads, HTTP replay, reports, and fleets of real processes on this machine."""
+
+from loadgen.answer import Answer, ErrorKind, Usage
+from loadgen.fleet import Fleet, FleetSpec, free_ports, start_fleet
+from loadgen.process import Child, ChildError
+from loadgen.replay import ReplayOptions, replay, send
+from loadgen.report import LoadReport, Percentiles, load_table, percentile, percentiles, summarise
+from loadgen.synthesis import BlockSynthesis
+from loadgen.timed_request import PromptForm, TimedRequest, chat, completion, generate
+from loadgen.trace import (
+    LineFault,
+    OnBadLine,
+    Trace,
+    TraceError,
+    TraceRecord,
+    load_trace,
+    read_trace,
+)
+from loadgen.vocabulary import SynthesisError, Vocabulary
+from loadgen.workload import Arrivals, WorkloadSpec, synthesise
+
+__all__ = [
+    "Answer",
+    "Arrivals",
+    "BlockSynthesis",
+    "Child",
+    "ChildError",
+    "ErrorKind",
+    "Fleet",
+    "FleetSpec",
+    "LineFault",
+    "LoadReport",
+    "OnBadLine",
+    "Percentiles",
+    "PromptForm",
+    "ReplayOptions",
+    "SynthesisError",
+    "TimedRequest",
+    "Trace",
+    "TraceError",
+    "TraceRecord",
+    "Usage",
+    "Vocabulary",
+    "WorkloadSpec",
+    "chat",
+    "completion",
+    "free_ports",
+    "generate",
+    "load_table",
+    "load_trace",
+    "percentile",
+    "percentiles",
+    "read_trace",
+    "replay",
+    "send",
+    "start_fleet",
+    "summarise",
+    "synthesise",
+]

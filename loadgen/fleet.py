@@ -1,0 +1,130 @@
+"""A fleet on this machine: workers and the router in front of them, as real processes.
+
+    async with start_fleet(FleetSpec(num_workers=4), logs) as fleet:
+        fleet.router_url …
+
+Every process is a child with a log of its own; all of them are ended, router first, however the context
+is left.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from loadgen.process import Child
+
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpec:
+    """What to start.
+
+    Attributes:
+        worker_flags: of ``kvroute worker``, the same for each.
+        router_flags: of ``kvroute serve``.
+        ready_s: within which each process must answer.
+    """
+
+    num_workers: int
+    worker_flags: tuple[str, ...] = ()
+    router_flags: tuple[str, ...] = ()
+    ready_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A running fleet: base URLs without a trailing slash."""
+
+    router_url: str
+    control_url: str
+    worker_urls: tuple[str, ...]
+    session: aiohttp.ClientSession
+
+
+@asynccontextmanager
+async def start_fleet(spec: FleetSpec, log_dir: Path) -> AsyncGenerator[Fleet, None]:
+    """Start the workers, then the router once they answer; yields when the router is ready.
+
+    Raises:
+        ChildError: a process ended early or was not ready in time.
+    """
+    *worker_ports, data_port, control_port = free_ports(spec.num_workers + 2)
+    worker_urls = tuple(f"http://{_HOST}:{port}" for port in worker_ports)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        )
+        await _start_workers(stack, session, spec, worker_ports, log_dir)
+        router = Child(
+            "router",
+            [*_router_arguments(worker_urls, data_port, control_port), *spec.router_flags],
+            log_dir / "router.log",
+        )
+        await stack.enter_async_context(router)
+        router_url = f"http://{_HOST}:{data_port}"
+        await router.wait_ready(session, f"{router_url}/ready", spec.ready_s)
+        yield Fleet(router_url, f"http://{_HOST}:{control_port}", worker_urls, session)
+
+
+async def _start_workers(
+    stack: AsyncExitStack,
+    session: aiohttp.ClientSession,
+    spec: FleetSpec,
+    ports: list[int],
+    log_dir: Path,
+) -> None:
+    workers = [
+        Child(
+            f"worker {index}",
+            ["worker", "--host", _HOST, "--port", str(port), *spec.worker_flags],
+            log_dir / f"worker-{index}.log",
+        )
+        for index, port in enumerate(ports)
+    ]
+    await stack.enter_async_context(_all_of(workers))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for worker, port in zip(workers, ports, strict=True):
+                url = f"http://{_HOST}:{port}/health"
+                group.create_task(worker.wait_ready(session, url, spec.ready_s))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
+
+
+@asynccontextmanager
+async def _all_of(children: list[Child]) -> AsyncGenerator[None, None]:
+    """Start all; end all at the same time."""
+    try:
+        for child in children:
+            await child.__aenter__()
+        yield
+    finally:
+        await asyncio.gather(*(child.end() for child in children))
+
+
+def free_ports(num_ports: int) -> list[int]:
+    """TCP ports that were free a moment ago, all different.
+
+    They are held open together while they are chosen; another process may still take one before it is used, and
+    then the child that was to have it says so and ends.
+    """
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(num_ports)]
+    try:
+        for held in sockets:
+            held.bind((_HOST, 0))
+        return [held.getsockname()[1] for held in sockets]
+    finally:
+        for held in sockets:
+            held.close()
+
+
+def _router_arguments(worker_urls: tuple[str, ...], data_port: int, control_port: int) -> list[str]:
+    workers = [argument for url in worker_urls for argument in ("--worker", url)]
+    addresses = ["--host", _HOST, "--port", str(data_port)]
+    return ["serve", *addresses, "--control-port", str(control_port), *workers]

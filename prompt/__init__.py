@@ -1,1 +1,35 @@
-"""."""
+"""From request body to token ids, as the engine makes them: view, render, tokenize."""
+
+from prompt.bundled import BUNDLED_MODEL_NAME, bundled_model_dir
+from prompt.errors import (
+    MalformedRequestError,
+    NoTokensError,
+    NoTokensReason,
+    PromptModelError,
+)
+from prompt.model import PromptModel, PromptTokens
+from prompt.models import PromptModels
+from prompt.template import ChatTemplate, RenderLimits
+from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer
+from prompt.view import Api, RequestView, api_of_path, view_request
+
+__all__ = [
+    "BUNDLED_MODEL_NAME",
+    "Api",
+    "ChatTemplate",
+    "MalformedRequestError",
+    "NoTokensError",
+    "NoTokensReason",
+    "PromptModel",
+    "PromptModelError",
+    "PromptModels",
+    "PromptTokens",
+    "RenderLimits",
+    "RequestView",
+    "Tokenizer",
+    "TokenizerChoice",
+    "api_of_path",
+    "bundled_model_dir",
+    "load_tokenizer",
+    "view_request",
+]

@@ -1,0 +1,206 @@
+"""One model's way from request to tokens: chat template and tokenizer, applied as the engine applies them.
+
+    chat          template, then tokens as they stand: the template holds the start token itself
+    completions   text with the model's own special tokens (start token); ids as they are
+    generate      text as for completions; ids as they are
+    other APIs    none: responses and messages are turned into chats by each engine in its own way, and may
+                  continue a conversation that only the engine holds
+
+Text that users type is encoded as the engine encodes it: if it spells a special token it becomes one.
+A batch of prompts is routed on load (a batch of one is a prompt). A chat whose ids another engine has
+made already (``kv_transfer_params.prompt_token_ids``) keeps those.
+
+Costs grow with the text: some tens of microseconds for 2 KB, a millisecond or more for 200 KB (a hundred
+with the reference library). Long requests belong in a thread; models are thread-safe and encoding
+releases the interpreter's lock.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2.exceptions import TemplateSyntaxError
+
+from prompt.errors import NoTokensError, NoTokensReason, PromptModelError
+from prompt.model_files import DEFAULT_TEMPLATE, TOOL_TEMPLATE, ModelFiles, read_model_files
+from prompt.template import ChatTemplate
+from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
+from prompt.view import Api, RequestView
+from protocol import TokenBytes, TokenRangeError, pack_tokens
+
+MAX_TEXT_CHARS = 32 << 20
+"""Longest text that is encoded; beyond it a request is routed on load."""
+
+_UNSUPPORTED_FIELDS = ("prompt_embeds", "input_embeds", "image_data", "audio_data", "video_data")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """A prompt as the engine will see it, and what it cost to find out."""
+
+    tokens: TokenBytes
+    render_us: int
+    tokenize_us: int
+
+
+class PromptModel:
+    """One model's template and tokenizer.
+
+    Attributes:
+        name: as it was loaded; the name of the directory unless another was given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tokenizer: Tokenizer,
+        templates: Mapping[str, ChatTemplate],
+        *,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.name = name
+        self._tokenizer = tokenizer
+        self._templates = templates
+        self._clock_ns = clock_ns
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path,
+        *,
+        tokenizer: TokenizerChoice = TokenizerChoice.AUTO,
+        name: str | None = None,
+    ) -> "PromptModel":
+        """Load a model directory; up to seconds for a large vocabulary, so not in an event loop.
+
+        Raises:
+            PromptModelError: a file is missing or not what it should be; the message names it.
+        """
+        files = read_model_files(directory)
+        templates = _compile_templates(directory, files)
+        return cls(name or directory.name, load_tokenizer(files.tokenizer, tokenizer), templates)
+
+    @property
+    def backend(self) -> str:
+        """The library that encodes: fastokens or tokenizers."""
+        return self._tokenizer.backend
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included."""
+        return self._tokenizer.vocab_size
+
+    def prompt_tokens(self, view: RequestView) -> PromptTokens:
+        """The tokens of a request's prompt; O(prompt).
+
+        Raises:
+            NoTokensError: they cannot be told here; the reason says why.
+        """
+        body = view.body
+        if body.get("truncate_prompt_tokens") is not None or any(
+            body.get(name) is not None for name in _UNSUPPORTED_FIELDS
+        ):
+            raise NoTokensError(
+                NoTokensReason.UNSUPPORTED_CONTENT, "the prompt is not its text alone"
+            )
+        match view.api:
+            case Api.CHAT:
+                return self._chat_tokens(body)
+            case Api.COMPLETIONS:
+                return self._text_tokens(body, body.get("prompt"))
+            case Api.GENERATE:
+                text = body.get("text")
+                return self._text_tokens(body, body.get("input_ids") if text is None else text)
+            case _:
+                raise NoTokensError(
+                    NoTokensReason.UNSUPPORTED_API, f"{view.api} is rendered by the engine alone"
+                )
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of a text; O(text).
+
+        Raises:
+            ValueError: the text holds a lone surrogate.
+        """
+        return unpack_tokens(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens written out."""
+        return self._tokenizer.decode(token_ids)
+
+    def render_chat(self, body: Mapping[str, object]) -> str:
+        """The prompt text of a chat body.
+
+        Raises:
+            NoTokensError: the body is no chat that the model's template can render.
+        """
+        has_tools = body.get("tools") is not None and TOOL_TEMPLATE in self._templates
+        template = self._templates.get(TOOL_TEMPLATE if has_tools else DEFAULT_TEMPLATE)
+        if template is None:
+            raise NoTokensError(NoTokensReason.NO_TEMPLATE, f"{self.name} has no chat template")
+        return template.render(body)
+
+    def _chat_tokens(self, body: Mapping[str, object]) -> PromptTokens:
+        ids = _transferred_ids(body)
+        if ids is not None:
+            return PromptTokens(_pack(ids), 0, 0)
+        begin = self._clock_ns()
+        text = self.render_chat(body)
+        rendered = self._clock_ns()
+        tokens = self._encode(text, add_special_tokens=body.get("add_special_tokens") is True)
+        return PromptTokens(
+            tokens, (rendered - begin) // 1000, (self._clock_ns() - rendered) // 1000
+        )
+
+    def _text_tokens(self, body: Mapping[str, object], prompt: object) -> PromptTokens:
+        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+            prompt = prompt[0]
+        match prompt:
+            case str():
+                begin = self._clock_ns()
+                tokens = self._encode(
+                    prompt, add_special_tokens=body.get("add_special_tokens") is not False
+                )
+                return PromptTokens(tokens, 0, (self._clock_ns() - begin) // 1000)
+            case [str() | list(), *_]:
+                raise NoTokensError(
+                    NoTokensReason.BATCHED_PROMPT, "the request holds several prompts"
+                )
+            case [_, *_]:
+                return PromptTokens(_pack(prompt), 0, 0)
+            case _:
+                raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "there is no prompt")
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> TokenBytes:
+        if len(text) > MAX_TEXT_CHARS:
+            raise NoTokensError(NoTokensReason.TOO_LONG, "the text is too long to be encoded")
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        except ValueError as error:
+            raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "the text is not Unicode") from error
+
+
+def _compile_templates(directory: Path, files: ModelFiles) -> dict[str, ChatTemplate]:
+    templates: dict[str, ChatTemplate] = {}
+    for name, source in files.templates.items():
+        try:
+            templates[name] = ChatTemplate(source, files.special_tokens)
+        except TemplateSyntaxError as error:
+            raise PromptModelError(
+                f"{directory}: chat template {name!r}, line {error.lineno}: {error.message}"
+            ) from error
+    return templates
+
+
+def _transferred_ids(body: Mapping[str, object]) -> list[object] | None:
+    transfer = body.get("kv_transfer_params")
+    ids = transfer.get("prompt_token_ids") if isinstance(transfer, dict) else None
+    return ids if isinstance(ids, list) and ids else None
+
+
+def _pack(ids: Sequence[object]) -> TokenBytes:
+    try:
+        return pack_tokens(ids)  # type: ignore[arg-type]  # what is no number is refused there
+    except (TypeError, TokenRangeError) as error:
+        raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "a token id is not one") from error

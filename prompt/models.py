@@ -1,0 +1,57 @@
+"""The models that this process can tokenize for, by the name that requests use, and why not for others."""
+
+from pathlib import Path
+
+from prompt.errors import PromptModelError
+from prompt.model import PromptModel
+from prompt.tokenizer import TokenizerChoice
+
+MAX_NAMES = 256
+"""Names held at once; a further one is refused, so that workers cannot fill the memory with names."""
+
+
+class PromptModels:
+    """Model name → PromptModel. Names of the same directory (aliases) share one model."""
+
+    def __init__(self, *, tokenizer: TokenizerChoice = TokenizerChoice.AUTO) -> None:
+        self._tokenizer = tokenizer
+        self._models: dict[str, tuple[Path, PromptModel]] = {}
+        self._faults: dict[str, str] = {}
+
+    def add(self, model_name: str, directory: Path) -> PromptModel:
+        """Load ``directory`` for ``model_name``; a name added again gets the new directory.
+
+        Up to seconds for a large vocabulary, so not in an event loop.
+
+        Raises:
+            PromptModelError: the directory cannot be used, which ``fault`` tells from then on, or there
+                are too many names.
+        """
+        known = self._models.keys() | self._faults.keys()
+        if model_name not in known and len(known) >= MAX_NAMES:
+            raise PromptModelError(f"{model_name}: more than {MAX_NAMES} model names")
+        path = directory.resolve()
+        try:
+            model = self._loaded(path) or PromptModel.load(path, tokenizer=self._tokenizer)
+        except PromptModelError as error:
+            self._faults[model_name] = str(error)
+            raise
+        self._models[model_name] = path, model
+        self._faults.pop(model_name, None)
+        return model
+
+    def get(self, model_name: str) -> PromptModel | None:
+        """The model of this name, None where there is none."""
+        found = self._models.get(model_name)
+        return found[1] if found else None
+
+    def names(self) -> list[str]:
+        """Names that have a model, in the order they came."""
+        return list(self._models)
+
+    def fault(self, model_name: str) -> str | None:
+        """Why loading for this name failed last; None if it did not fail or was never tried."""
+        return self._faults.get(model_name)
+
+    def _loaded(self, path: Path) -> PromptModel | None:
+        return next((model for other, model in self._models.values() if other == path), None)

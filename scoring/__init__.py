@@ -1,1 +1,54 @@
-"""."""
+"""Which rank should take a prompt: load, cost, policies, and the planner that decides."""
+
+from scoring.brain import (
+    Brain,
+    NoCandidateError,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanRequest,
+    TooManyRequestsError,
+)
+from scoring.counters import PlannerCounters, ReuseSums
+from scoring.decision import Candidate, Decision, Exclusion, RankName, Reason
+from scoring.decision_json import decision_json, decision_record, decisions_json
+from scoring.load import RankLoad
+from scoring.planner import Planner, PlannerLimits
+from scoring.policies import PolicyName
+from scoring.prefix_index import IndexVerb, PrefixIndex
+from scoring.rates import RateName, RateSource, configured_rates, with_hit_weights
+from scoring.speeds import NoSample
+from scoring.worker_table import TooManyWorkersError, WorkerState
+
+__all__ = [
+    "Brain",
+    "Candidate",
+    "Decision",
+    "Exclusion",
+    "IndexVerb",
+    "NoCandidateError",
+    "NoSample",
+    "Outcome",
+    "OutcomeKind",
+    "Plan",
+    "PlanRequest",
+    "Planner",
+    "PlannerCounters",
+    "PlannerLimits",
+    "PolicyName",
+    "PrefixIndex",
+    "RankLoad",
+    "RankName",
+    "RateName",
+    "RateSource",
+    "Reason",
+    "ReuseSums",
+    "TooManyRequestsError",
+    "TooManyWorkersError",
+    "WorkerState",
+    "configured_rates",
+    "decision_json",
+    "decision_record",
+    "decisions_json",
+    "with_hit_weights",
+]

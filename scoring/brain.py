@@ -22,6 +22,10 @@ class NoCandidateError(Exception):
         self.decision = decision
 
 
+class TooManyRequestsError(Exception):
+    """As many requests are in flight as the brain will account for; nothing was booked."""
+
+
 class OutcomeKind(StrEnum):
     """How a forwarded request ended."""
 
@@ -65,12 +69,16 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own."""
+    """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own.
+
+    ``num_ranks`` is how many the worker has: beyond one, the request must be pinned to its rank.
+    """
 
     plan_id: int
     rank: Rank
     url: str
     decision: Decision
+    num_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class Brain(Protocol):
 
         Raises:
             NoCandidateError: nobody can take it; nothing is booked.
+            TooManyRequestsError: too many plans are open; nothing is booked.
         """
 
     def first_byte(self, plan_id: int, now: float) -> None:

@@ -41,7 +41,10 @@ class RankName:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One rank as it was weighed. Terms and cost in milliseconds; None where it was excluded."""
+    """One rank as it was weighed. Terms and cost in milliseconds; none where it was excluded.
+
+    ``block_size`` is 1 where no block of the rank is known.
+    """
 
     worker: str
     dp_rank: int
@@ -70,9 +73,13 @@ class Decision:
         prompt_tokens: None where the prompt was not tokenized (routed on load alone).
         candidates: the best 16 in full, best first.
         num_candidates: all that were weighed or excluded.
-        excluded: the rest and the excluded, as counts by reason.
+        excluded: all that were excluded, as counts by reason; eligible ones that are not among
+            ``candidates`` under ``ranked_lower``.
         timing_us: render, tokenize, keys, match, score; microseconds.
-        rates: what each cost rate rested on (``configured``, ``learned``, ``default``), by name.
+        rates: what each cost rate of the chosen rank rested on (``configured``, ``learned``,
+            ``default``), by name; empty where nobody was chosen.
+        rate_values: the rates themselves: prefill, load_back and fetch in tokens per second, decode
+            in milliseconds that each running request adds to a step.
     """
 
     request_id: str
@@ -88,3 +95,4 @@ class Decision:
     excluded: Mapping[str, int] = field(default_factory=dict)
     timing_us: Mapping[str, int] = field(default_factory=dict)
     rates: Mapping[str, str] = field(default_factory=dict)
+    rate_values: Mapping[str, float] = field(default_factory=dict)

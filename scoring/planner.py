@@ -1,0 +1,374 @@
+"""The planner: the brain behind `scoring.brain.Brain`.
+
+One request's way through it:
+
+    plan        resolve ▶ filter ▶ match ▶ price ▶ rank ▶ record ▶ book a lease ▶ predict its blocks
+    first_byte  lease to decode; the index observes the prompt (streamed answers)
+    finish      lease released; the index observes (others) and takes the engine's report
+
+Pure: no clock, no I/O; ``now`` is monotonic seconds. The timer that is passed in measures
+``timing_us`` and nothing else. Everything is bounded by `PlannerLimits`.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from time import perf_counter_ns
+
+from protocol import DEFAULT_ENGINE_MODEL, EngineModel, WorkerId, WorkerSpec
+from scoring.brain import (
+    NoCandidateError,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanRequest,
+    TooManyRequestsError,
+)
+from scoring.counters import PlannerCounters
+from scoring.decision import Decision, Exclusion, Reason
+from scoring.decision_log import DecisionLog
+from scoring.load import Lease, Phase, RankBook, RankLoad
+from scoring.open_plan import OpenPlan, is_covered, open_plan, speed_sample
+from scoring.policies import PolicyName, Ranking, make_policy
+from scoring.prefix_index import GuardedIndex, PrefixIndex
+from scoring.rates import RateName, RateTable
+from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
+from scoring.speeds import NoSample
+from scoring.weighing import Scale, Timer, Weighing
+from scoring.worker_table import WorkerState, WorkerTable
+
+_COVER_CHECKS_PER_TICK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerLimits:
+    """How much the planner holds.
+
+    Attributes:
+        max_workers: further ones are refused with `TooManyWorkersError`.
+        max_open_plans: beyond them `Planner.plan` raises `TooManyRequestsError`.
+        max_decisions: the oldest leave the log; 11 KiB each at most.
+        max_plan_age_s: a plan that nobody finished is given up by `Planner.tick`, and counted.
+    """
+
+    max_workers: int = 1_024
+    max_open_plans: int = 32_768
+    max_decisions: int = 2_000
+    max_plan_age_s: float = 4 * 3_600.0
+
+
+class Planner:
+    """Decides where requests go, and accounts for them until they end.
+
+    Args:
+        index: who holds what; whatever it raises is counted and survived.
+        policy: how ranks are ordered.
+        engine_model: configured and default rates together.
+        configured: which rates the operator set; None for those that depart from the default model.
+        rng: draws between equals.
+        timer: nanoseconds, for ``timing_us``.
+    """
+
+    def __init__(
+        self,
+        index: PrefixIndex,
+        *,
+        policy: PolicyName,
+        rng: Random,
+        engine_model: EngineModel = DEFAULT_ENGINE_MODEL,
+        configured: Collection[RateName] | None = None,
+        limits: PlannerLimits = PlannerLimits(),
+        timer: Timer = perf_counter_ns,
+    ) -> None:
+        self._policy_name = policy
+        self._policy = make_policy(policy)
+        self._rng = rng
+        self._dry_rng = Random(rng.getrandbits(64))  # a dry run leaves later draws alone
+        self._limits = limits
+        self._timer = timer
+        self._index = GuardedIndex(index)
+        self._rates = RateTable(engine_model, configured)
+        self._scale = Scale(self._index, self._rates, timer)
+        self._table = WorkerTable(limits.max_workers)
+        self._log = DecisionLog(limits.max_decisions)
+        self._counters = PlannerCounters(index_failures=self._index.failures)
+        self._open: dict[int, OpenPlan] = {}
+        self._falling: dict[int, OpenPlan] = {}  # those of _open that are not streamed
+        self._last_plan_id = 0
+
+    # -- the relay's side -------------------------------------------------------------------------
+
+    def plan(self, request: PlanRequest, now: float) -> Plan:
+        """Choose a rank and book its load. O(ranks) and one lookup.
+
+        Raises:
+            NoCandidateError: nobody can take it; nothing is booked.
+            TooManyRequestsError: too many plans are open; nothing is booked.
+        """
+        if len(self._open) >= self._limits.max_open_plans:
+            self._counters.refused += 1
+            raise TooManyRequestsError(f"{len(self._open)} requests are in flight")
+        started = self._timer()
+        weighing, ranking = self._decide(request, self._rng, now)
+        decision = self._record(weighing, ranking, started, now)
+        self._log.append(decision)
+        if not ranking.options:
+            self._counters.no_candidate += 1
+            raise NoCandidateError(decision)
+        self._counters.plans[self._policy_name, ranking.reason] += 1
+        option = ranking.options[0]
+        rank = option.row.rank
+        self._policy.chose(rank)
+        plan_id = self._book(open_plan(weighing, option, now))
+        if weighing.prompt is not None:
+            self._index.predict(rank, weighing.prompt, now)
+        return Plan(plan_id, rank, option.row.entry.spec.url, decision)
+
+    def first_byte(self, plan_id: int, now: float) -> None:
+        """The first byte of the answer's content came: prefill is over. Idempotent, O(blocks)."""
+        plan = self._open.get(plan_id)
+        if plan is None:
+            self._counters.unknown_first_bytes += 1
+            return
+        if plan.first_byte_at is not None:
+            return
+        plan.first_byte_at = now
+        plan.lease.begin_decode()
+        if plan.is_streaming:
+            self._observe(plan, now)
+
+    def finish(self, plan_id: int, outcome: Outcome, now: float) -> None:
+        """Release what was booked and learn from the answer. O(blocks).
+
+        Unknown ids, and ids finished before, are ignored and counted.
+        """
+        plan = self._close(plan_id)
+        if plan is None:
+            self._counters.unknown_finishes += 1
+            return
+        self._counters.outcomes[outcome.kind] += 1
+        if outcome.kind is OutcomeKind.COMPLETED:
+            self._learn(plan, outcome, now)
+
+    # -- the operator's side ----------------------------------------------------------------------
+
+    def add_worker(self, spec: WorkerSpec, now: float) -> None:  # noqa: ARG002
+        """Add a worker, or take what changed about a known one; its load and marks are kept.
+
+        Raises:
+            TooManyWorkersError: it is new and the table is full.
+        """
+        known = self._table.entry(spec.worker)
+        before = known.rows if known is not None else ()
+        self._table.add(spec)
+        self._rates.speeds.add(spec.worker, spec.model)
+        for row in before:
+            if row.rank.dp_rank >= spec.num_ranks:
+                self._policy.forget(row.rank)
+
+    def remove_worker(self, worker: WorkerId) -> None:
+        """Forget a worker. Plans that are open on it end as they would, and teach nothing."""
+        entry = self._table.remove(worker)
+        self._rates.speeds.remove(worker)
+        for row in entry.rows if entry is not None else ():
+            self._policy.forget(row.rank)
+
+    def set_draining(self, worker: WorkerId, is_draining: bool) -> bool:
+        """Give a worker no more requests, or again; False if it is unknown."""
+        entry = self._table.entry(worker)
+        if entry is None:
+            return False
+        entry.is_draining = is_draining
+        entry.settle()
+        return True
+
+    def set_excluded(self, worker: WorkerId, reason: Exclusion | None) -> bool:
+        """Give a worker no requests for this reason, None to lift it; False if it is unknown."""
+        entry = self._table.entry(worker)
+        if entry is None:
+            return False
+        entry.excluded = reason
+        entry.settle()
+        return True
+
+    def tick(self, now: float) -> None:
+        """What time alone changes; call it about every second. O(plans that are not streamed).
+
+        Prefill weights that have fallen to 0 become decode, so do those of prompts that the rank's
+        blocks cover by now (the 64 oldest are looked up), and plans beyond their age are given up.
+        """
+        for row in self._table.rows():
+            row.book.settle(now)
+        for plan in list(islice(self._falling.values(), _COVER_CHECKS_PER_TICK)):
+            self._look_for_cover(plan, now)
+        oldest_allowed = now - self._limits.max_plan_age_s
+        expired: list[int] = []
+        for plan_id, plan in self._open.items():
+            if plan.decided_at >= oldest_allowed:
+                break
+            expired.append(plan_id)
+        for plan_id in expired:
+            self._close(plan_id)
+            self._counters.expired += 1
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def explain(
+        self, request: PlanRequest, now: float, *, all_candidates: bool = False
+    ) -> Decision:
+        """What `plan` would decide. Books, predicts, logs and counts nothing."""
+        started = self._timer()
+        weighing, ranking = self._decide(request, self._dry_rng, now)
+        limit = None if all_candidates else MAX_CANDIDATES
+        return self._record(weighing, ranking, started, now, limit)
+
+    def decisions(self, limit: int) -> list[Decision]:
+        """The last decisions, newest first."""
+        return self._log.newest(limit)
+
+    def decision(self, request_id: str) -> Decision | None:
+        """The last decision about a request; None if it is unknown or has left the log."""
+        return self._log.find(request_id)
+
+    def workers(self) -> list[WorkerState]:
+        """All workers, in the order in which they came."""
+        speeds = self._rates.speeds
+        return [
+            WorkerState(
+                entry.spec,
+                entry.is_draining,
+                entry.excluded,
+                speeds.speed(entry.spec.worker),
+                speeds.num_samples(entry.spec.worker),
+            )
+            for entry in self._table.entries()
+        ]
+
+    def rank_loads(self, now: float) -> list[RankLoad]:
+        """What every rank is busy with."""
+        return [row.book.load(now) for row in self._table.rows()]
+
+    def models(self) -> list[str]:
+        """Names of the models served, sorted; without aliases and adapters."""
+        return self._table.models()
+
+    def served_names(self) -> list[str]:
+        """Every name that a request may use: models, aliases and adapters, sorted."""
+        return self._table.served_names()
+
+    def model_of(self, name: str | None) -> str | None:
+        """The model that a request's model name means; None where nobody serves it."""
+        return self._table.resolve(name).model
+
+    def counters(self) -> PlannerCounters:
+        """A snapshot of the counters."""
+        self._counters.open_plans = len(self._open)
+        return self._counters.copy()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _decide(self, request: PlanRequest, rng: Random, now: float) -> tuple[Weighing, Ranking]:
+        resolution = self._table.resolve(request.model, request.adapter)
+        weighing = self._scale.weigh(request, resolution, now)
+        options = weighing.options
+        if not options:
+            return weighing, NOBODY
+        if len(options) == 1:
+            return weighing, Ranking(options, Reason.ONLY_CANDIDATE)
+        return weighing, self._policy.order(options, rng)
+
+    def _record(
+        self,
+        weighing: Weighing,
+        ranking: Ranking,
+        started_ns: int,
+        now: float,
+        limit: int | None = MAX_CANDIDATES,
+    ) -> Decision:
+        candidates = candidates_of(weighing, ranking, self._index, now, limit)
+        best = ranking.options[0].row.rank.worker if ranking.options else None
+        rates = self._rates.rates(best) if best is not None else None
+        keys_ns = weighing.prompt.keys_ns if weighing.prompt is not None else 0
+        score_ns = self._timer() - started_ns - weighing.match_ns - keys_ns
+        return decision_of(weighing, ranking, self._policy_name, candidates, rates, score_ns)
+
+    def _book(self, plan: OpenPlan) -> int:
+        self._last_plan_id += 1
+        self._open[self._last_plan_id] = plan
+        if not plan.is_streaming:
+            self._falling[self._last_plan_id] = plan
+        return self._last_plan_id
+
+    def _close(self, plan_id: int) -> OpenPlan | None:
+        plan = self._open.pop(plan_id, None)
+        if plan is not None:
+            self._falling.pop(plan_id, None)
+            plan.lease.release()
+        return plan
+
+    def _look_for_cover(self, plan: OpenPlan, now: float) -> None:
+        prompt, rank = plan.prompt, plan.row.rank
+        if plan.lease.phase is not Phase.PREFILL or prompt is None or not self._table.has(plan.row):
+            return
+        found = self._index.match(prompt, [rank], now)
+        if found is not None and is_covered(found[0], plan):
+            plan.lease.begin_decode()
+
+    def _observe(self, plan: OpenPlan, now: float) -> None:
+        if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
+            return
+        plan.is_observed = True
+        self._index.observe(plan.row.rank, plan.prompt, now)
+
+    def _learn(self, plan: OpenPlan, outcome: Outcome, now: float) -> None:
+        if not self._table.has(plan.row):
+            self._counters.gone += 1
+            return
+        self._observe(plan, now)
+        if plan.prompt is not None and plan.match is not None:
+            cached = outcome.cached_tokens
+            self._index.report(plan.prompt, cached, plan.match, plan.decided_at, now)
+        self._count_reuse(plan, outcome)
+        sample = speed_sample(plan, outcome, self._rates.model)
+        if isinstance(sample, NoSample):
+            self._counters.no_samples[sample] += 1
+            return
+        self._counters.speed_samples += 1
+        self._rates.speeds.learn(plan.row.rank.worker, *sample)
+
+    def _count_reuse(self, plan: OpenPlan, outcome: Outcome) -> None:
+        length, match, cached = plan.prompt_tokens, plan.match, outcome.cached_tokens
+        if length is None:
+            return
+        if outcome.prompt_tokens is not None:
+            if outcome.prompt_tokens == length:
+                self._counters.lengths_equal += 1
+            else:
+                self._counters.lengths_differ += 1
+        if match is not None and cached is not None:
+            reuse = self._counters.reuse
+            reuse.answers += 1
+            reuse.prompt_tokens += length
+            reuse.predicted_blocks += match.matched_blocks
+            reuse.predicted_tokens += match.matched_tokens
+            reuse.reported_blocks += cached // match.block_size
+            reuse.reported_tokens += cached
+
+    def check(self) -> None:
+        """Verify all invariants: what is booked is what open plans hold, and the tables agree."""
+        self._table.check()
+        self._log.check()
+        self._rates.speeds.check()
+        assert len(self._open) <= self._limits.max_open_plans, len(self._open)
+        leases: dict[RankBook, list[Lease]] = {row.book: [] for row in self._table.rows()}
+        for plan in self._open.values():
+            leases.setdefault(plan.lease.book, []).append(plan.lease)
+        for book, booked in leases.items():
+            book.check(booked)
+        falling = {number for number, plan in self._open.items() if not plan.is_streaming}
+        assert set(self._falling) == falling, (self._falling, falling)
+        known = {entry.spec.worker for entry in self._table.entries()}
+        assert set(self._rates.speeds.workers()) == known, known
+        decided = [plan.decided_at for plan in self._open.values()]
+        assert decided == sorted(decided), "open plans are in the order of their decisions"

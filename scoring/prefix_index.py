@@ -1,0 +1,123 @@
+"""The index as the planner sees it, and the guard that keeps its faults from failing requests.
+
+Knowing who holds what makes requests faster; not knowing must never make them fail. Whatever the
+index raises is counted by verb, logged once a verb, and answered with "nothing known".
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import ParamSpec, Protocol, TypeVar
+
+from indexer.match import Prompt, RankMatch
+from indexer.trust import Trust
+from protocol import Rank
+
+logger = logging.getLogger(__name__)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class PrefixIndex(Protocol):
+    """What the planner asks of the index and tells it."""
+
+    def match(self, prompt: Prompt, ranks: Sequence[Rank], now: float) -> list[RankMatch]:
+        """The longest run that each rank holds: one a rank, in the same order."""
+
+    def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
+        """The prompt was dispatched to the rank, which will soon hold it."""
+
+    def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
+        """The rank began to answer the prompt: it holds its full blocks on GPU."""
+
+    def report(
+        self,
+        rank: Rank,
+        prompt: Prompt,
+        cached_tokens: int | None,
+        at_decision: RankMatch,
+        decided_at: float,
+        now: float,
+    ) -> None:
+        """The request is complete; the engine reported this many cached tokens, or nothing."""
+
+    def trust(self, rank: Rank, now: float) -> Trust:
+        """How far claims about the rank can be believed."""
+
+
+class IndexVerb(StrEnum):
+    """What was asked of the index when it failed."""
+
+    MATCH = "match"
+    PREDICT = "predict"
+    OBSERVE = "observe"
+    REPORT = "report"
+    TRUST = "trust"
+
+
+class GuardedIndex:
+    """A prefix index that never raises.
+
+    Attributes:
+        failures: exceptions, by what was asked.
+    """
+
+    def __init__(self, index: PrefixIndex) -> None:
+        self._index = index
+        self.failures = dict.fromkeys(IndexVerb, 0)
+
+    def match(self, prompt: Prompt, ranks: Sequence[Rank], now: float) -> list[RankMatch] | None:
+        """One match a rank, in the order of ``ranks``; None if the lookup failed.
+
+        Answers about ranks that were not asked for are dropped; a rank without an answer holds
+        nothing.
+        """
+        found = self._guard(IndexVerb.MATCH, self._index.match, prompt, ranks, now)
+        if found is None:
+            return None
+        if len(found) == len(ranks):
+            for match, rank in zip(found, ranks, strict=True):
+                if match.rank is not rank and match.rank != rank:
+                    break
+            else:
+                return found
+        by_rank = {match.rank: match for match in found}
+        return [by_rank.get(rank) or RankMatch(rank, Trust.NONE, 1) for rank in ranks]
+
+    def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
+        """See `PrefixIndex.predict`."""
+        self._guard(IndexVerb.PREDICT, self._index.predict, rank, prompt, now)
+
+    def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
+        """See `PrefixIndex.observe`."""
+        self._guard(IndexVerb.OBSERVE, self._index.observe, rank, prompt, now)
+
+    def report(
+        self,
+        prompt: Prompt,
+        cached_tokens: int | None,
+        at_decision: RankMatch,
+        decided_at: float,
+        now: float,
+    ) -> None:
+        """See `PrefixIndex.report`; the rank is that of ``at_decision``."""
+        report, rank = self._index.report, at_decision.rank
+        self._guard(
+            IndexVerb.REPORT, report, rank, prompt, cached_tokens, at_decision, decided_at, now
+        )
+
+    def trust(self, rank: Rank, now: float) -> Trust:
+        """See `PrefixIndex.trust`; ``none`` if the index cannot say."""
+        return self._guard(IndexVerb.TRUST, self._index.trust, rank, now) or Trust.NONE
+
+    def _guard(
+        self, verb: IndexVerb, ask: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T | None:
+        try:
+            return ask(*args, **kwargs)
+        except Exception:
+            self.failures[verb] += 1
+            if self.failures[verb] == 1:
+                logger.exception("index failed to %s; counted from here on", verb.value)
+            return None

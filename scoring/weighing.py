@@ -1,0 +1,130 @@
+"""Weighing: one request against every rank, before anything is decided or booked.
+
+Who serves the model, who of them may be chosen, what each of those holds, and what it would cost
+there. A plan and a dry run weigh in the same way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from indexer.match import Prompt
+from protocol import BlockKey, num_tokens
+from scoring.brain import PlanRequest
+from scoring.cost import ANSWER_TOKENS, NO_HIT, price, usable_hit
+from scoring.decision import Exclusion
+from scoring.policies import Option
+from scoring.prefix_index import GuardedIndex
+from scoring.rates import RateTable
+from scoring.worker_table import RankRow, Resolution
+
+Timer = Callable[[], int]
+"""Nanoseconds of a clock that only moves forward; for ``timing_us`` alone, no decision reads it."""
+
+
+class TimedPrompt(Prompt):
+    """A prompt that knows how long its keys took to make."""
+
+    __slots__ = ("_timer", "keys_ns")
+
+    def __init__(self, request: PlanRequest, resolution: Resolution, timer: Timer) -> None:
+        assert request.tokens is not None
+        assert resolution.model is not None
+        super().__init__(request.tokens, resolution.model, resolution.adapter, request.cache_salt)
+        self._timer = timer
+        self.keys_ns = 0
+
+    def keys(self, block_size: int, *, is_eagle: bool = False) -> list[BlockKey]:
+        """Keys of the prompt's full blocks; O(tokens) once a block size, then O(1)."""
+        found = self._keys.get((block_size, is_eagle))
+        if found is None:
+            started = self._timer()
+            found = super().keys(block_size, is_eagle=is_eagle)
+            self.keys_ns += self._timer() - started
+        return found
+
+
+@dataclass(slots=True)
+class Weighing:
+    """One request, weighed.
+
+    Attributes:
+        prompt: None where the prompt was not tokenized or nobody serves the model.
+        prompt_tokens: None where the prompt was not tokenized.
+        options: eligible ranks, in the order of the table.
+        excluded: ranks of the model that may not be chosen.
+        match_ns: time the lookup took, keys apart.
+    """
+
+    request: PlanRequest
+    resolution: Resolution
+    prompt: TimedPrompt | None
+    prompt_tokens: int | None
+    options: list[Option] = field(default_factory=list)
+    excluded: list[tuple[RankRow, Exclusion]] = field(default_factory=list)
+    match_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What ranks are weighed with: the index's knowledge and the workers' rates."""
+
+    index: GuardedIndex
+    rates: RateTable
+    timer: Timer
+
+    def weigh(self, request: PlanRequest, resolution: Resolution, now: float) -> Weighing:
+        """Weigh a request. Changes nothing. O(ranks) and one lookup."""
+        tokens = request.tokens
+        length = None if tokens is None else num_tokens(tokens)
+        has_keys = length is not None and resolution.model is not None
+        prompt = TimedPrompt(request, resolution, self.timer) if has_keys else None
+        weighing = Weighing(request, resolution, prompt, length)
+        eligible = _eligible(weighing)
+        if eligible:
+            self._price(weighing, eligible, now)
+        return weighing
+
+    def _price(self, weighing: Weighing, eligible: list[RankRow], now: float) -> None:
+        request, prompt = weighing.request, weighing.prompt
+        matches = None
+        if prompt is not None:
+            started = self.timer()
+            matches = self.index.match(prompt, [row.rank for row in eligible], now)
+            weighing.match_ns = self.timer() - started - prompt.keys_ns
+        length = weighing.prompt_tokens or 0
+        limit = request.max_output_tokens
+        answer = ANSWER_TOKENS if limit is None else max(min(limit, ANSWER_TOKENS), 1)
+        rates_of, options = self.rates.rates, weighing.options
+        for index, row in enumerate(eligible):
+            book = row.book
+            match = matches[index] if matches is not None else None
+            tokens, work = book.queued(now)
+            cost = price(
+                rates_of(row.rank.worker),
+                length,
+                NO_HIT if match is None else usable_hit(match, length),
+                queued_work=work,
+                in_flight=book.in_flight,
+                answer_tokens=answer,
+            )
+            options.append(Option(row, match, cost, book.in_flight, tokens))
+
+
+def _eligible(weighing: Weighing) -> list[RankRow]:
+    """Ranks that may be chosen; the others of the model go to ``excluded``."""
+    tried, length = weighing.request.excluded, weighing.prompt_tokens
+    eligible: list[RankRow] = []
+    for row in weighing.resolution.rows:
+        entry = row.entry
+        reason = entry.blocked
+        if reason is None and tried and row.rank in tried:
+            reason = Exclusion.ALREADY_TRIED
+        if reason is None and length is not None:
+            longest = entry.spec.max_model_len
+            if longest is not None and length > longest:
+                reason = Exclusion.PROMPT_TOO_LONG
+        if reason is None:
+            eligible.append(row)
+        else:
+            weighing.excluded.append((row, reason))
+    return eligible

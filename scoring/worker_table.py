@@ -1,0 +1,213 @@
+"""Workers as the planner knows them: who serves which model name, and who may not be chosen.
+
+A request's model name is resolved in this order: the name of a model, an alias, an adapter. What a
+name means is settled by the first worker that gives it a meaning of that order; workers that mean
+another model by it do not serve it. A request that names no model is served by all, where the fleet
+serves one model only.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from protocol import Rank, WorkerId, WorkerSpec
+from scoring.decision import Exclusion
+from scoring.load import RankBook
+
+
+class TooManyWorkersError(Exception):
+    """The table is full; the worker was not added."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """One worker as the planner treats it.
+
+    Attributes:
+        excluded_by: why it takes no requests, draining apart; None if it does.
+        speed: learned, relative to the engine model; None where nothing was learned.
+        num_speed_samples: that the worker itself gave.
+    """
+
+    spec: WorkerSpec
+    is_draining: bool
+    excluded_by: Exclusion | None
+    speed: float | None = None
+    num_speed_samples: int = 0
+
+
+class WorkerEntry:
+    """A worker in the table, with one row a rank."""
+
+    __slots__ = ("blocked", "excluded", "is_draining", "rows", "spec")
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.is_draining = False
+        self.excluded: Exclusion | None = None
+        self.blocked: Exclusion | None = None  # why it may not be chosen, draining first
+        self.rows: tuple[RankRow, ...] = ()
+
+    def settle(self) -> None:
+        """Work out ``blocked``."""
+        self.blocked = Exclusion.DRAINING if self.is_draining else self.excluded
+
+
+class RankRow:
+    """A rank in the table, with what is booked on it."""
+
+    __slots__ = ("book", "entry", "rank")
+
+    def __init__(self, entry: WorkerEntry, rank: Rank) -> None:
+        self.entry = entry
+        self.rank = rank
+        self.book = RankBook(rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a model name means.
+
+    Attributes:
+        model: the model's own name; None where nobody serves the name.
+        adapter: the adapter that the name stands for; None if it is not an adapter's.
+        rows: ranks that serve it.
+        others: all other ranks.
+    """
+
+    model: str | None
+    adapter: str | None
+    rows: tuple[RankRow, ...]
+    others: tuple[RankRow, ...]
+
+
+class WorkerTable:
+    """All workers. Lookups are O(1) after a change, which costs O(workers × names) once."""
+
+    def __init__(self, max_workers: int = 1_024) -> None:
+        self._max_workers = max_workers
+        self._entries: dict[WorkerId, WorkerEntry] = {}
+        self._names: dict[str | None, Resolution] | None = None
+        self._nobody = Resolution(None, None, (), ())
+
+    def add(self, spec: WorkerSpec) -> None:
+        """Add a worker, or take what changed about one that is known; its load is kept.
+
+        Raises:
+            TooManyWorkersError: the worker is new and the table full.
+        """
+        entry = self._entries.get(spec.worker)
+        if entry is None:
+            if len(self._entries) >= self._max_workers:
+                raise TooManyWorkersError(f"at most {self._max_workers} workers")
+            entry = self._entries[spec.worker] = WorkerEntry(spec)
+        known = {row.rank: row for row in entry.rows}
+        entry.spec = spec
+        entry.rows = tuple(known.get(rank) or RankRow(entry, rank) for rank in spec.ranks)
+        self._names = None
+
+    def remove(self, worker: WorkerId) -> WorkerEntry | None:
+        """Remove a worker; the entry that was there."""
+        self._names = None
+        return self._entries.pop(worker, None)
+
+    def entry(self, worker: WorkerId) -> WorkerEntry | None:
+        """The worker's entry."""
+        return self._entries.get(worker)
+
+    def entries(self) -> Iterable[WorkerEntry]:
+        """All workers, in the order in which they came."""
+        return self._entries.values()
+
+    def rows(self) -> list[RankRow]:
+        """All ranks."""
+        return [row for entry in self._entries.values() for row in entry.rows]
+
+    def has(self, row: RankRow) -> bool:
+        """Whether the row is still in the table (and not another one under the same name)."""
+        entry = self._entries.get(row.rank.worker)
+        return entry is row.entry and row in entry.rows
+
+    def models(self) -> list[str]:
+        """Names of the models that the fleet serves, sorted."""
+        return sorted({entry.spec.model for entry in self._entries.values()})
+
+    def served_names(self) -> list[str]:
+        """Every name that a request may use: models, aliases and adapters, sorted."""
+        return sorted(name for name in self._resolved() if name is not None)
+
+    def resolve(self, name: str | None, adapter: str | None = None) -> Resolution:
+        """Who serves a model name; with ``adapter``, only workers that have it if any lists it."""
+        found = self._resolved().get(name, self._nobody)
+        if adapter is None or adapter == found.adapter:
+            return found
+        having = [row for row in found.rows if adapter in row.entry.spec.adapters]
+        rows = tuple(having) or found.rows
+        chosen = set(rows)
+        others = tuple(row for row in found.rows if row not in chosen) + found.others
+        return Resolution(found.model, adapter, rows, others)
+
+    def _resolved(self) -> dict[str | None, Resolution]:
+        if self._names is None:
+            self._names = self._resolve_all()
+            self._nobody = Resolution(None, None, (), tuple(self.rows()))
+        return self._names
+
+    def _resolve_all(self) -> dict[str | None, Resolution]:
+        names: dict[str | None, Resolution] = {}
+        for is_adapter, names_of in _MEANINGS:
+            meanings: dict[str, tuple[str, list[WorkerEntry]]] = {}
+            for entry in self._entries.values():
+                for name in names_of(entry.spec):
+                    model, entries = meanings.setdefault(name, (entry.spec.model, []))
+                    if model == entry.spec.model:
+                        entries.append(entry)
+            for name, (model, entries) in meanings.items():
+                if name not in names:
+                    names[name] = self._resolution(model, name if is_adapter else None, entries)
+        models = self.models()
+        if len(models) == 1:
+            names[None] = self._resolution(models[0], None, list(self._entries.values()))
+        return names
+
+    def _resolution(
+        self, model: str, adapter: str | None, entries: list[WorkerEntry]
+    ) -> Resolution:
+        rows = tuple(row for entry in entries for row in entry.rows)
+        serving = set(rows)
+        others = tuple(row for row in self.rows() if row not in serving)
+        return Resolution(model, adapter, rows, others)
+
+    def check(self) -> None:
+        """Verify that entries, rows and names agree."""
+        assert len(self._entries) <= self._max_workers, len(self._entries)
+        for worker, entry in self._entries.items():
+            assert entry.spec.worker == worker, (worker, entry.spec)
+            assert tuple(row.rank for row in entry.rows) == entry.spec.ranks, (worker, entry.spec)
+            assert all(row.entry is entry and row.book.rank == row.rank for row in entry.rows)
+            assert entry.blocked is (Exclusion.DRAINING if entry.is_draining else entry.excluded), (
+                worker
+            )
+        rows = set(self.rows())
+        for name, found in self._resolved().items():
+            assert found.model is not None, name
+            assert set(found.rows) | set(found.others) == rows, name
+            assert not set(found.rows) & set(found.others), name
+
+
+def _own_name(spec: WorkerSpec) -> tuple[str, ...]:
+    return (spec.model,)
+
+
+def _aliases(spec: WorkerSpec) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(spec.aliases))
+
+
+def _adapters(spec: WorkerSpec) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(spec.adapters))
+
+
+_MEANINGS: tuple[tuple[bool, Callable[[WorkerSpec], tuple[str, ...]]], ...] = (
+    (False, _own_name),
+    (False, _aliases),
+    (True, _adapters),
+)

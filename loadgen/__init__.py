@@ -1,6 +1,14 @@
 """Traces, synthetic workloads, HTTP replay, reports, and fleets of real processes on this machine."""
 
 from loadgen.answer import Answer, ErrorKind, Usage
+from loadgen.comparison import ComparisonSpec, PolicyRun, Watcher, compare, comparison_table
+from loadgen.control_port import (
+    CandidateView,
+    ChosenView,
+    ControlPort,
+    ControlPortError,
+    DecisionView,
+)
 from loadgen.fleet import Fleet, FleetSpec, free_ports, start_fleet
 from loadgen.process import Child, ChildError
 from loadgen.replay import ReplayOptions, replay, send
@@ -16,6 +24,7 @@ from loadgen.trace import (
     load_trace,
     read_trace,
 )
+from loadgen.trace_requests import TraceRequests
 from loadgen.vocabulary import SynthesisError, Vocabulary
 from loadgen.workload import Arrivals, WorkloadSpec, synthesise
 
@@ -23,8 +32,14 @@ __all__ = [
     "Answer",
     "Arrivals",
     "BlockSynthesis",
+    "CandidateView",
     "Child",
     "ChildError",
+    "ChosenView",
+    "ComparisonSpec",
+    "ControlPort",
+    "ControlPortError",
+    "DecisionView",
     "ErrorKind",
     "Fleet",
     "FleetSpec",
@@ -32,6 +47,7 @@ __all__ = [
     "LoadReport",
     "OnBadLine",
     "Percentiles",
+    "PolicyRun",
     "PromptForm",
     "ReplayOptions",
     "SynthesisError",
@@ -39,10 +55,14 @@ __all__ = [
     "Trace",
     "TraceError",
     "TraceRecord",
+    "TraceRequests",
     "Usage",
     "Vocabulary",
+    "Watcher",
     "WorkloadSpec",
     "chat",
+    "compare",
+    "comparison_table",
     "completion",
     "free_ports",
     "generate",

@@ -8,7 +8,7 @@ request.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -49,7 +49,7 @@ class ReplayOptions:
 
 
 async def replay(
-    requests: Sequence[TimedRequest],
+    requests: Iterable[TimedRequest],
     options: ReplayOptions,
     *,
     on_answer: Callable[[Answer], None] = lambda _: None,
@@ -57,31 +57,30 @@ async def replay(
     """Send every request at its time and wait for all answers.
 
     Args:
-        requests: in any order; sent in order of time.
+        requests: in order of time; each is drawn before it is due, so that they may be made on the way.
         on_answer: called as each one ends, for progress.
 
     Returns:
         One answer a request, in order of time.
     """
-    ordered = sorted(requests, key=lambda request: request.at_s)
-    answers: list[Answer | None] = [None] * len(ordered)
-    connector = aiohttp.TCPConnector(limit=0)
-    timeout = aiohttp.ClientTimeout(total=options.timeout_s)
+    answers: list[Answer] = []
 
     def done(answer: Answer) -> None:
-        answers[answer.index] = answer
+        answers.append(answer)
         on_answer(answer)
 
     async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, headers=dict(options.headers)
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=options.timeout_s),
+        headers=dict(options.headers),
     ) as session:
-        await _send_all(session, ordered, options, done)
-    return [answer for answer in answers if answer is not None]
+        await _send_all(session, requests, options, done)
+    return sorted(answers, key=lambda answer: answer.index)
 
 
 async def _send_all(
     session: aiohttp.ClientSession,
-    ordered: Sequence[TimedRequest],
+    requests: Iterable[TimedRequest],
     options: ReplayOptions,
     done: Callable[[Answer], None],
 ) -> None:
@@ -96,7 +95,7 @@ async def _send_all(
             under_way.discard(index)
 
     async with asyncio.TaskGroup() as group:
-        for index, request in enumerate(ordered):
+        for index, request in enumerate(requests):
             due = start + request.at_s / options.speed
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             if len(under_way) >= options.max_in_flight:

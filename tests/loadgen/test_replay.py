@@ -161,7 +161,7 @@ async def test_requests_start_whatever_the_others_do() -> None:
         return web.Response(body=b"{}", content_type="application/json")
 
     async with serving(handler) as url:
-        requests = [request(at_s) for at_s in (2.0, 0.0, 1.0)]
+        requests = [request(at_s) for at_s in (0.0, 1.0, 2.0)]
         answers = await replay(requests, ReplayOptions(url, speed=100.0))
     assert [answer.error for answer in answers] == [None] * 3
     assert [answer.at_s for answer in answers] == [0.0, 1.0, 2.0]

@@ -1,0 +1,5 @@
+"""``python -m kvroute``."""
+
+from kvroute.cli import main
+
+main()

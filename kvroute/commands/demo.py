@@ -1,0 +1,74 @@
+"""``kvroute demo``: a fleet on this machine, one workload, routing policies side by side."""
+
+from typing import Annotated
+
+import typer
+
+from kvroute.output import JsonFile, console_beside, progress, write_json
+from kvroute.running import fail, refuse, run
+from loadgen import (
+    Answer,
+    ChildError,
+    ComparisonSpec,
+    ControlPortError,
+    PolicyRun,
+    TimedRequest,
+    Vocabulary,
+    Watcher,
+    WorkloadSpec,
+    compare,
+    comparison_table,
+    synthesise,
+)
+from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
+
+POLICIES = ("round_robin", "cost")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(demo)
+
+
+def demo(
+    *,
+    workers: Annotated[int, typer.Option(min=1, help="Simulated engines.")] = 4,
+    requests: Annotated[int, typer.Option(min=1, help="Requests under each policy.")] = 160,
+    duration_s: Annotated[float, typer.Option(help="Over which chats start.")] = 12.0,
+    seed: Annotated[int, typer.Option(help="Of the workload.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Run one workload under round_robin and under cost, each from cold caches, and compare.
+
+    Real processes and sockets: simulated engines that publish KV events, and the router in front of them.
+    Chats of several turns, shared system prompts, bursts over one document; the engines' pools are small,
+    so that prefixes are found on GPU and in pinned host memory.
+    """
+    try:
+        spec = WorkloadSpec(num_requests=requests, duration_s=duration_s)
+    except ValueError as error:
+        refuse(str(error))
+    vocabulary = Vocabulary(PromptModel.load(bundled_model_dir()))
+    workload = synthesise(spec, vocabulary.words, BUNDLED_MODEL_NAME, seed=seed)
+    try:
+        runs = run(_with_progress(ComparisonSpec(num_workers=workers), workload))
+    except (ChildError, ControlPortError) as error:
+        fail(str(error))
+    console = console_beside(json_file)
+    console.print(comparison_table(runs))
+    write_json(json_file, {"policies": {name: one.to_json() for name, one in runs.items()}})
+    errors = sum(one.load.errors for one in runs.values())
+    if errors:
+        fail(f"{errors} requests failed")
+
+
+async def _with_progress(
+    spec: ComparisonSpec, workload: list[TimedRequest]
+) -> dict[str, PolicyRun]:
+    with progress() as bars:
+        tasks = {policy: bars.add_task(policy, total=len(workload)) for policy in POLICIES}
+
+        def on_answer(policy: str, _: Answer) -> None:
+            bars.advance(tasks[policy])
+
+        return await compare(POLICIES, spec, workload, Watcher(on_answer=on_answer))

@@ -1,0 +1,135 @@
+"""``kvroute replay``: open-loop load from a trace."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from kvroute.output import JsonFile, console_beside, progress, write_json
+from kvroute.running import fail, refuse, run
+from loadgen import (
+    Answer,
+    BlockSynthesis,
+    OnBadLine,
+    PromptForm,
+    ReplayOptions,
+    SynthesisError,
+    TimedRequest,
+    Trace,
+    TraceError,
+    TraceRequests,
+    Vocabulary,
+    load_table,
+    load_trace,
+    replay,
+    summarise,
+)
+from prompt import PromptModel, PromptModelError, bundled_model_dir
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay_trace)
+
+
+def replay_trace(
+    trace: Annotated[Path, typer.Argument(help="JSON lines in Mooncake's format.")],
+    *,
+    url: Annotated[str, typer.Option(help="Base URL of the server.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model to name; default: the server's first.")
+    ] = None,
+    form: Annotated[
+        PromptForm, typer.Option(help="tokens and generate send ids, exact to the block.")
+    ] = PromptForm.TOKENS,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Directory of the model's tokenizer; default: bundled.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens a hash id stands for.")] = 512,
+    seed: Annotated[int, typer.Option(help="Another seed makes other prompts.")] = 0,
+    speed: Annotated[float, typer.Option(help="2 sends the trace in half its time.")] = 1.0,
+    max_requests: Annotated[int | None, typer.Option(min=1, help="Send the first ones.")] = None,
+    max_output_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Cut longer answers to this.")
+    ] = None,
+    on_bad_line: Annotated[
+        OnBadLine, typer.Option(help="Stop at a bad line, or skip and count it.")
+    ] = OnBadLine.FAIL,
+    timeout_s: Annotated[float, typer.Option(help="Of one whole request.")] = 600.0,
+    max_in_flight: Annotated[
+        int,
+        typer.Option(min=1, help="Requests under way; one that is due beyond it is an error."),
+    ] = 1024,
+    json_file: JsonFile = None,
+) -> None:
+    """Send a trace over HTTP, each request at its time, and report times, reuse and errors.
+
+    Ends with 1 if any request failed.
+    """
+    if speed <= 0 or timeout_s <= 0:
+        refuse("--speed and --timeout-s are above 0")
+    url = url.rstrip("/")
+    read = _load(trace, block_size, on_bad_line, max_requests)
+    requests = _requests(
+        model or _first_model(url), tokenizer, form, block_size, seed, max_output_tokens
+    )
+    options = ReplayOptions(url, speed, timeout_s, max_in_flight)
+    start = time.perf_counter()
+    try:
+        answers = run(_with_progress(requests.of(read.records), options, len(read.records)))
+    except SynthesisError as error:
+        fail(f"{error}; --form tokens sends ids")
+    report = summarise(answers, time.perf_counter() - start)
+    console_beside(json_file).print(load_table({trace.name: report}))
+    write_json(json_file, report.to_json() | {"skipped_lines": dict(read.skipped)})
+    if report.errors:
+        fail(f"{report.errors} of {report.requests} requests failed: {dict(report.first_errors)}")
+
+
+def _load(path: Path, block_size: int, on_bad_line: OnBadLine, max_requests: int | None) -> Trace:
+    try:
+        return load_trace(
+            path, block_size=block_size, on_bad_line=on_bad_line, max_records=max_requests
+        )
+    except TraceError as error:
+        refuse(f"{path}: {error}")
+    except OSError as error:
+        refuse(f"TRACE: {error}")
+
+
+def _requests(
+    model: str,
+    tokenizer: Path | None,
+    form: PromptForm,
+    block_size: int,
+    seed: int,
+    max_output_tokens: int | None,
+) -> TraceRequests:
+    try:
+        vocabulary = Vocabulary(PromptModel.load(tokenizer or bundled_model_dir()))
+        synthesis = BlockSynthesis(vocabulary.token_ids, block_size=block_size, seed=seed)
+    except (PromptModelError, SynthesisError) as error:
+        refuse(f"--tokenizer: {error}")
+    except ValueError as error:
+        refuse(f"--block-size: {error}")
+    return TraceRequests(model, vocabulary, synthesis, form, max_output_tokens)
+
+
+def _first_model(url: str) -> str:
+    try:
+        response = httpx.get(f"{url}/v1/models", timeout=10.0)
+        response.raise_for_status()
+        return str(response.json()["data"][0]["id"])
+    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        fail(f"{url}/v1/models names no model ({error}); give --model")
+
+
+async def _with_progress(
+    requests: Iterable[TimedRequest], options: ReplayOptions, total: int
+) -> list[Answer]:
+    with progress() as bars:
+        bar = bars.add_task("replay", total=total)
+        return await replay(requests, options, on_answer=lambda _: bars.advance(bar))

@@ -1,0 +1,66 @@
+"""``kvroute serve``: the router."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from router.service import serve
+
+from kvroute.logs import LogLevel, set_up_logging
+from kvroute.running import refuse, run
+from router.config import ConfigError, load_config
+from scoring import PolicyName
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve")(serve_router)
+
+
+def serve_router(
+    *,
+    worker: Annotated[
+        list[str] | None, typer.Option(help="Base URL of an engine; repeat for each.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file; flags go before it.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address of the data port.")] = None,
+    port: Annotated[int | None, typer.Option(help="The data port; default 8080.")] = None,
+    control_host: Annotated[str | None, typer.Option(help="Address of the control port.")] = None,
+    control_port: Annotated[int | None, typer.Option(help="The control port [8081].")] = None,
+    policy: Annotated[PolicyName | None, typer.Option(help="Who gets a request [cost].")] = None,
+    tokenizer: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL=DIR", help="A model's tokenizer; repeat.")
+    ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="What is logged [info].")] = None,
+) -> None:
+    """Run the router in front of the given engines until SIGTERM.
+
+    Event endpoints, block size, ranks and model are learned from each engine. Everything can also be set
+    in the file and in KVROUTE_* variables; the file knows more than the flags.
+    """
+    overrides = {
+        "workers": worker or None,
+        "host": host,
+        "port": port,
+        "control_host": control_host,
+        "control_port": control_port,
+        "policy": policy,
+        "tokenizers": _tokenizers(tokenizer or []) or None,
+        "log_level": log_level,
+    }
+    try:
+        settings = load_config(config, overrides)
+    except ConfigError as error:
+        refuse(str(error))
+    set_up_logging(LogLevel(settings.log_level))
+    run(serve(settings))
+
+
+def _tokenizers(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in given:
+        model, equals, directory = one.partition("=")
+        if not (model and equals and directory):
+            refuse(f"--tokenizer: {one!r} is not MODEL=DIR")
+        found[model] = directory
+    return found

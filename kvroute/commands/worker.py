@@ -1,0 +1,112 @@
+"""``kvroute worker``: one simulated engine."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from typer.models import OptionInfo
+from worker.service import serve_worker
+
+from kvroute.logs import LogLevel, set_up_logging
+from kvroute.running import refuse, run
+from worker.config import WorkerConfig
+from worker.prefetch import PrefetchPolicy
+from worker.tree import WritePolicy
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("worker")(worker)
+
+
+def _flag(field: str, says: str) -> OptionInfo:
+    """An option that fills the field of the configuration, whose default it tells."""
+    default = WorkerConfig.model_fields[field].default
+    shown: OptionInfo = typer.Option(help=says if default is None else f"{says} [{default}]")
+    return shown
+
+
+def worker(
+    context: typer.Context,
+    *,
+    host: Annotated[str | None, _flag("host", "Address to bind.")] = None,
+    port: Annotated[int | None, _flag("port", "Of HTTP; 0 = chosen.")] = None,
+    model_name: Annotated[str | None, _flag("model_name", "The name requests use.")] = None,
+    tokenizer: Annotated[
+        Path | None, _flag("tokenizer", "Directory of tokenizer and template; default: bundled.")
+    ] = None,
+    page_size: Annotated[
+        int | None, _flag("page_size", "Tokens a page, the block of the events.")
+    ] = None,
+    gpu_tokens: Annotated[int | None, _flag("gpu_tokens", "Tokens of GPU cache.")] = None,
+    host_tokens: Annotated[
+        int | None, _flag("host_tokens", "Tokens of pinned host cache; 0 = no host tier.")
+    ] = None,
+    storage: Annotated[
+        str | None, _flag("storage", "L3: none, memory, or dir:PATH to share between workers.")
+    ] = None,
+    write_policy: Annotated[
+        WritePolicy | None, _flag("write_policy", "When GPU pages are copied to host.")
+    ] = None,
+    prefetch_threshold: Annotated[
+        int | None, _flag("prefetch_threshold", "Fewer stored tokens than this are not fetched.")
+    ] = None,
+    prefetch_policy: Annotated[
+        PrefetchPolicy | None, _flag("prefetch_policy", "How long a request waits for its fetch.")
+    ] = None,
+    events_port: Annotated[
+        int | None, _flag("events_port", "Publisher of rank 0; 0 = chosen.")
+    ] = None,
+    replay_port: Annotated[
+        int | None, _flag("replay_port", "Replay socket of rank 0; 0 = chosen.")
+    ] = None,
+    no_events: Annotated[bool, typer.Option("--no-events", help="Publish nothing.")] = False,
+    no_replay: Annotated[bool, typer.Option("--no-replay", help="No replay socket.")] = False,
+    mute_refill_events: Annotated[
+        bool,
+        typer.Option("--mute-refill-events", help="Leave out the events of refills from storage."),
+    ] = False,
+    dp_size: Annotated[
+        int | None, _flag("dp_size", "Data-parallel ranks, each with a cache of its own.")
+    ] = None,
+    max_running: Annotated[
+        int | None, _flag("max_running", "Requests in a decode batch, a rank.")
+    ] = None,
+    speed: Annotated[
+        float | None, _flag("speed", "Engine seconds in a second of wall time.")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.INFO,
+) -> None:
+    """Run one simulated engine: OpenAI HTTP, KV events, and a cache on GPU, host and storage."""
+    set_up_logging(log_level)
+    run(serve_worker(worker_config(context.params)))
+
+
+def worker_config(flags: Mapping[str, object]) -> WorkerConfig:
+    """The configuration that the given flags make; flags that are None keep the defaults.
+
+    Raises:
+        typer.Exit: with 2, a field is wrong; it is named.
+    """
+    given = {
+        name: value
+        for name, value in flags.items()
+        if name in WorkerConfig.model_fields and value is not None
+    }
+    if flags.get("no_events"):
+        given |= {"events_port": None, "replay_port": None}
+    if flags.get("no_replay"):
+        given["replay_port"] = None
+    if given.get("host_tokens") == 0:
+        given["host_tokens"] = None
+    try:
+        return WorkerConfig.model_validate(given)
+    except ValidationError as error:
+        refuse("; ".join(_complaint(one["loc"], one["msg"]) for one in error.errors()))
+
+
+def _complaint(where: tuple[int | str, ...], what: str) -> str:
+    name = "--" + ".".join(map(str, where)).replace("_", "-") if where else "worker"
+    return f"{name}: {what}"

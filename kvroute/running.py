@@ -1,0 +1,47 @@
+"""How a command runs, and how it ends: asyncio, signals, exit codes."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import NoReturn, TypeVar
+
+import typer
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[None, None, T]) -> T:
+    """Run to the end. SIGTERM, like Ctrl-C, cancels the work, so that what it holds is given back.
+
+    Raises:
+        typer.Exit: with 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    try:
+        return asyncio.run(_cancelled_by_sigterm(work))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(143) from None
+
+
+async def _cancelled_by_sigterm(work: Coroutine[None, None, T]) -> T:
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    if task is not None:
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await work
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def refuse(what: str) -> NoReturn:
+    """End with 2: wrong flags or configuration. ``what`` names the bad field."""
+    typer.echo(f"kvroute: {what}", err=True)
+    raise typer.Exit(2)
+
+
+def fail(what: str) -> NoReturn:
+    """End with 1: it did not go well."""
+    typer.echo(f"kvroute: {what}", err=True)
+    raise typer.Exit(1)

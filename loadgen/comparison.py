@@ -1,0 +1,123 @@
+"""Routing policies side by side: the same workload, a fresh fleet and cold caches for each."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.table import Table
+
+from loadgen.answer import Answer
+from loadgen.control_port import ControlPort
+from loadgen.fleet import Fleet, FleetSpec, start_fleet
+from loadgen.replay import ReplayOptions, replay
+from loadgen.report import LoadReport, load_table, summarise
+from loadgen.timed_request import TimedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSpec:
+    """A fleet that is the same under every policy.
+
+    Attributes:
+        gpu_tokens: of each worker; ``host_tokens`` likewise. Small pools make the tiers matter.
+        engine_speed: engine seconds in a second of wall time.
+    """
+
+    num_workers: int = 4
+    page_size: int = 16
+    gpu_tokens: int = 8_192
+    host_tokens: int = 24_576
+    engine_speed: float = 1.0
+
+    def fleet(self, policy: str) -> FleetSpec:
+        """The fleet under one policy."""
+        sizes = {
+            "--page-size": self.page_size,
+            "--gpu-tokens": self.gpu_tokens,
+            "--host-tokens": self.host_tokens,
+            "--speed": self.engine_speed,
+        }
+        flags = tuple(str(part) for pair in sizes.items() for part in pair)
+        return FleetSpec(self.num_workers, flags, ("--policy", policy))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRun:
+    """One policy's run: what the clients measured, and what the router knew when it decided.
+
+    The blocks are those of the chosen ranks, summed over the decisions, each on its fastest tier.
+    """
+
+    load: LoadReport
+    decisions: int = 0
+    gpu_blocks: int = 0
+    host_pinned_blocks: int = 0
+    storage_blocks: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """The load report's fields and the blocks."""
+        blocks = {name: getattr(self, name) for name in _COUNTED}
+        return self.load.to_json() | {"decisions": self.decisions} | blocks
+
+
+_COUNTED = ("gpu_blocks", "host_pinned_blocks", "storage_blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who wants to see how it goes."""
+
+    on_start: Callable[[str], None] = field(default=lambda _: None)
+    on_answer: Callable[[str, Answer], None] = field(default=lambda _policy, _answer: None)
+
+
+async def compare(
+    policies: Sequence[str],
+    spec: ComparisonSpec,
+    requests: Sequence[TimedRequest],
+    watcher: Watcher = Watcher(),
+) -> dict[str, PolicyRun]:
+    """Run the workload under each policy in turn.
+
+    Raises:
+        ChildError: a process did not start; its log is in the message.
+        ControlPortError: the router does not tell its decisions.
+    """
+    runs: dict[str, PolicyRun] = {}
+    for policy in policies:
+        watcher.on_start(policy)
+        with tempfile.TemporaryDirectory(prefix="kvroute-") as logs:
+            async with start_fleet(spec.fleet(policy), Path(logs)) as fleet:
+                runs[policy] = await _run(fleet, policy, requests, watcher)
+    return runs
+
+
+async def _run(
+    fleet: Fleet, policy: str, requests: Sequence[TimedRequest], watcher: Watcher
+) -> PolicyRun:
+    start = time.perf_counter()
+    answers = await replay(
+        requests,
+        ReplayOptions(fleet.router_url),
+        on_answer=lambda answer: watcher.on_answer(policy, answer),
+    )
+    load = summarise(answers, time.perf_counter() - start)
+    decisions = await ControlPort(fleet.control_url, fleet.session).decisions(len(requests))
+    chosen = [decision.chosen_candidate for decision in decisions]
+    sums = {name: sum(getattr(one, name) for one in chosen if one is not None) for name in _COUNTED}
+    return PolicyRun(load, len(decisions), **sums)
+
+
+def comparison_table(runs: dict[str, PolicyRun]) -> Table:
+    """One column a policy."""
+    table = load_table({policy: run.load for policy, run in runs.items()})
+    labels = (
+        "blocks found on GPU (L1)",
+        "blocks found on host (L2)",
+        "blocks found in storage (L3)",
+    )
+    for label, name in zip(labels, _COUNTED, strict=True):
+        table.add_row(label, *(f"{getattr(run, name):,}" for run in runs.values()))
+    return table

@@ -1,0 +1,117 @@
+"""What a load run reads from the router's control port: decisions, findings, streams, as validated values.
+
+Only what is used is read; the rest of each answer is left alone.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+T = TypeVar("T")
+
+
+class ControlPortError(Exception):
+    """The control port does not answer, or not in the form that is known here."""
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ChosenView(_View):
+    """The rank that was chosen."""
+
+    worker: str
+    dp_rank: int
+
+
+class CandidateView(_View):
+    """One rank as it was weighed."""
+
+    worker: str
+    dp_rank: int
+    eligible: bool
+    excluded_by: str | None
+    trust: str
+    block_size: int
+    gpu_blocks: int
+    host_pinned_blocks: int
+    storage_blocks: int
+    predicted_blocks: int
+    observed_blocks: int
+    matched_tokens: int
+    in_flight: int
+    queued_prefill_tokens: int
+    terms_ms: dict[str, float]
+    cost_ms: float | None
+
+
+class DecisionView(_View):
+    """One decision."""
+
+    request_id: str
+    model: str
+    api: str
+    policy: str
+    prompt_tokens: int | None
+    chosen: ChosenView | None
+    reason: str
+    candidates: tuple[CandidateView, ...]
+    excluded: dict[str, int] = {}
+    rates: dict[str, str] = {}
+
+    @property
+    def chosen_candidate(self) -> CandidateView | None:
+        """The chosen rank as it was weighed."""
+        chosen = self.chosen
+        if chosen is None:
+            return None
+        wanted = (chosen.worker, chosen.dp_rank)
+        return next((c for c in self.candidates if (c.worker, c.dp_rank) == wanted), None)
+
+
+_DECISIONS = TypeAdapter(list[DecisionView])
+_DECISION = TypeAdapter(DecisionView)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPort:
+    """A router's control port."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def decisions(self, limit: int) -> list[DecisionView]:
+        """The newest decisions, newest first."""
+        return _read(_DECISIONS, await self._get(f"/debug/decisions?limit={limit}"))
+
+    async def decision(self, request_id: str) -> DecisionView:
+        """One decision."""
+        return _read(_DECISION, await self._get(f"/debug/decisions/{request_id}"))
+
+    async def _get(self, path: str) -> bytes:
+        """Body of a 200.
+
+        Raises:
+            ControlPortError: anything else.
+        """
+        try:
+            async with self.session.get(self.url + path) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ControlPortError(f"{self.url}{path}: {error or type(error).__name__}") from error
+        if response.status != 200:
+            words = body.decode(errors="replace")[:200]
+            raise ControlPortError(f"{self.url}{path} answers {response.status}: {words}")
+        return body
+
+
+def _read(adapter: TypeAdapter[T], body: bytes) -> T:
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ControlPortError(f"{where}: {first['msg']}") from error

@@ -1,0 +1,100 @@
+"""The worker's HTTP application: generation as raw ASGI, everything else as FastAPI routes."""
+
+from http import HTTPStatus
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from starlette.routing import Route
+
+from prompt import Api, PromptModel
+from worker.api_error import CALLER_FAULTS, ApiError, CallerFault, api_error
+from worker.call import CallReader
+from worker.generation_endpoint import GenerationEndpoint
+from worker.metrics import WorkerCollector, exposition
+from worker.ranks import RankSet
+from worker.server_info import WorkerIdentity
+from worker.token_routes import TokenRoutes
+from worker.truth import residency
+from worker.vocabulary import Vocabulary
+
+_GENERATION = {
+    "/v1/chat/completions": Api.CHAT,
+    "/v1/completions": Api.COMPLETIONS,
+    "/generate": Api.GENERATE,
+}
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def build_app(
+    identity: WorkerIdentity, model: PromptModel, vocabulary: Vocabulary, ranks: RankSet
+) -> FastAPI:
+    """Wire the application; the ranks must be running for it to answer."""
+    config = identity.config
+    app = FastAPI(title="kvroute worker", docs_url=None, redoc_url=None)
+    reader = CallReader(config, model)
+    for path, api in _GENERATION.items():
+        endpoint = GenerationEndpoint(api, reader, ranks, vocabulary, config.max_body_bytes)
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+    tokens = TokenRoutes(config, model)
+    app.add_route("/tokenize", tokens.tokenize, methods=["POST"])
+    app.add_route("/detokenize", tokens.detokenize, methods=["POST"])
+    _add_identity_routes(app, identity)
+    _add_state_routes(app, config.model_name, ranks)
+    for fault in (*CALLER_FAULTS, ApiError):
+        app.add_exception_handler(fault, _refuse)
+    return app
+
+
+def _add_identity_routes(app: FastAPI, identity: WorkerIdentity) -> None:
+    @app.get("/v1/models")
+    def models() -> Response:
+        return json_response(identity.models())
+
+    @app.get("/server_info")
+    @app.get("/get_server_info")
+    def server_info() -> Response:
+        return json_response(identity.server_info())
+
+    @app.get("/model_info")
+    @app.get("/get_model_info")
+    def model_info() -> Response:
+        return json_response(identity.model_info())
+
+    @app.get("/health")
+    @app.get("/health_generate")
+    def health() -> Response:
+        return Response(status_code=200)
+
+
+def _add_state_routes(app: FastAPI, model_name: str, ranks: RankSet) -> None:
+    collector = WorkerCollector(model_name, ranks)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(collector), media_type=_METRICS_TYPE)
+
+    @app.get("/debug/residency")
+    async def debug_residency() -> Response:
+        return json_response(residency(ranks))
+
+    @app.post("/flush_cache")
+    async def flush_cache() -> Response:
+        """All ranks or none: refused while any of them has a request."""
+        if any(runner.engine.num_running or runner.engine.num_waiting for runner in ranks):
+            return Response("Requests are running: nothing was flushed.\n", 400)
+        for runner in ranks:
+            runner.flush_cache()
+        return Response("Cache flushed.\n")
+
+
+def json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A JSON answer."""
+    return Response(orjson.dumps(content), status.value, media_type="application/json")
+
+
+async def _refuse(_request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, ApiError | CallerFault)
+    error = fault if isinstance(fault, ApiError) else api_error(fault)
+    return Response(
+        error.body(), error.status.value, dict(error.headers()), media_type="application/json"
+    )

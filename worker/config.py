@@ -1,0 +1,176 @@
+"""What one simulated worker is: its sizes, rates, policies and addresses.
+
+Sizes are tokens, durations seconds of the engine's own clock, which runs ``speed`` times as fast as
+the wall's. Unknown fields are an error, and an error names the field.
+"""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from worker.engine_settings import EngineSettings
+from worker.prefetch import PrefetchLimits, PrefetchPolicy
+from worker.tree import EvictionPolicy, TreeConfig, WritePolicy
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+DIRECTORY_PREFIX = "dir:"
+
+
+class EngineRates(BaseModel):
+    """Rates of the engine model; see ``protocol.EngineModel`` for each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prefill_tokens_per_s: Rate = DEFAULT_ENGINE_MODEL.prefill_tokens_per_s
+    attention_doubling_tokens: Rate = DEFAULT_ENGINE_MODEL.attention_doubling_tokens
+    load_back_tokens_per_s: Rate = DEFAULT_ENGINE_MODEL.load_back_tokens_per_s
+    fetch_tokens_per_s: Rate = DEFAULT_ENGINE_MODEL.fetch_tokens_per_s
+    decode_ms: Rate = DEFAULT_ENGINE_MODEL.decode_ms
+    decode_ms_per_request: float = Field(default=DEFAULT_ENGINE_MODEL.decode_ms_per_request, ge=0)
+
+    def model(self) -> EngineModel:
+        """The engine model with these rates."""
+        return EngineModel(**self.model_dump())
+
+
+class WorkerConfig(BaseModel):
+    """One worker.
+
+    Attributes:
+        host: address that HTTP and event sockets bind; ``0.0.0.0`` means every interface.
+        port: of HTTP; 0 = chosen by the operating system, as are the two event ports.
+        events_port: of rank 0's publisher, rank r is at ``events_port + r``; None = no events.
+        replay_port: of rank 0's replay socket, likewise; None = no replay (nor is there any
+            without events).
+        topic: first frame of every event message.
+        buffer_steps: batches kept for replay, a rank; older ones are forgotten.
+        events_hwm: messages queued for a slow subscriber before further ones are dropped.
+        model_name: the name that requests use.
+        tokenizer: directory with ``tokenizer.json`` and the chat template; None = the bundled one.
+        max_model_len: prompt and answer together; None = the device pool.
+        page_size: tokens a page, which is the block of the events.
+        gpu_tokens: device pool of each rank; ``host_tokens`` = pinned host pool, None = no host tier.
+        storage: ``none``, ``memory`` (this process) or ``dir:PATH`` (shared by all who name it).
+        storage_pages: bound of the storage; the oldest pages go first.
+        write_through_threshold: hits before a node is copied to host; None = the policy's own.
+        load_back_threshold: fewer host tokens than this are computed again.
+        prefetch_threshold: fewer stored tokens than this are not fetched.
+        prefetch_policy: how long a request waits for its fetch.
+        prefetch_timeout_base_s: of the policy ``timeout``; ``prefetch_timeout_s_per_1k_tokens`` is
+            added for each 1,024 tokens.
+        mute_refill_events: leave out the stores of storage refills, and nothing else.
+        dp_size: ranks, each with an engine, a cache and a publisher of its own.
+        max_running: requests in a decode batch, a rank.
+        max_waiting: requests queued, a rank; one more is answered 503.
+        chunk_tokens: uncached tokens in one prefill batch.
+        decode_log_interval: decode steps between two flushes of events.
+        max_body_bytes: longer request bodies are answered 413.
+        speed: engine seconds in a second of wall time.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: Port = 8000
+    events_port: Port | None = 0
+    replay_port: Port | None = 0
+    topic: str = ""
+    buffer_steps: int = Field(default=10_000, ge=1, le=1_000_000)
+    events_hwm: int = Field(default=100_000, ge=1)
+
+    model_name: str = Field(default="kvroute-sim", min_length=1)
+    tokenizer: Path | None = None
+    max_model_len: int | None = Field(default=None, ge=2)
+
+    page_size: int = Field(default=64, ge=1, le=4_096)
+    gpu_tokens: int = Field(default=65_536, ge=1)
+    host_tokens: int | None = Field(default=131_072, ge=1)
+    storage: str = "none"
+    storage_pages: int = Field(default=1 << 20, ge=1)
+    write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
+    write_through_threshold: int | None = Field(default=None, ge=1)
+    load_back_threshold: int = Field(default=10, ge=0)
+    eviction_policy: EvictionPolicy = EvictionPolicy.LRU
+    prefetch_threshold: int = Field(default=256, ge=1)
+    prefetch_policy: PrefetchPolicy = PrefetchPolicy.TIMEOUT
+    prefetch_timeout_base_s: float = Field(default=1.0, ge=0)
+    prefetch_timeout_s_per_1k_tokens: float = Field(default=0.25, ge=0)
+    mute_refill_events: bool = False
+
+    dp_size: int = Field(default=1, ge=1, le=64)
+    max_running: int = Field(default=64, ge=1, le=4_096)
+    max_waiting: int = Field(default=256, ge=1, le=65_536)
+    chunk_tokens: int = Field(default=8_192, ge=1)
+    decode_log_interval: int = Field(default=40, ge=1)
+    max_body_bytes: int = Field(default=16 << 20, ge=1)
+    speed: Rate = 1.0
+    engine_model: EngineRates = EngineRates()
+
+    @field_validator("storage")
+    @classmethod
+    def _storage_is_known(cls, value: str) -> str:
+        is_directory = value.startswith(DIRECTORY_PREFIX) and len(value) > len(DIRECTORY_PREFIX)
+        if value not in ("none", "memory") and not is_directory:
+            raise ValueError("none, memory or dir:PATH")
+        return value
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        for name in ("gpu_tokens", "host_tokens"):
+            size = getattr(self, name)
+            if size is not None and size < self.page_size:
+                raise ValueError(f"{name}: less than one page of {self.page_size} tokens")
+        if self.context_tokens > self.gpu_tokens:
+            raise ValueError("max_model_len: more than gpu_tokens")
+        if self.storage != "none" and self.host_tokens is None:
+            raise ValueError("storage: needs host_tokens, fetched pages land in host memory")
+        return self
+
+    @model_validator(mode="after")
+    def _ports_fit(self) -> Self:
+        first, second = self.events_port, self.replay_port
+        for name, port in (("events_port", first), ("replay_port", second)):
+            if port and port + self.dp_size - 1 > 65_535:
+                raise ValueError(f"{name}: rank {self.dp_size - 1} has no port left")
+        if first and second and abs(first - second) < self.dp_size:
+            raise ValueError("replay_port: within the ports of the publishers")
+        return self
+
+    @property
+    def context_tokens(self) -> int:
+        """Longest prompt and answer together."""
+        return self.gpu_tokens if self.max_model_len is None else self.max_model_len
+
+    def tree_config(self) -> TreeConfig:
+        """The tree core of one rank."""
+        return TreeConfig(
+            page_size=self.page_size,
+            device_tokens=self.gpu_tokens,
+            host_tokens=self.host_tokens,
+            write_policy=self.write_policy,
+            write_through_threshold=self.write_through_threshold,
+            load_back_threshold=self.load_back_threshold,
+            eviction_policy=self.eviction_policy,
+            announce_refills=not self.mute_refill_events,
+            events_enabled=self.events_port is not None,
+        )
+
+    def engine_settings(self) -> EngineSettings:
+        """The engine of one rank."""
+        return EngineSettings(
+            tree=self.tree_config(),
+            model=self.engine_model.model(),
+            prefetch=PrefetchLimits(
+                self.prefetch_threshold,
+                self.prefetch_policy,
+                self.prefetch_timeout_base_s,
+                self.prefetch_timeout_s_per_1k_tokens,
+            ),
+            max_running=self.max_running,
+            max_waiting=self.max_waiting,
+            chunk_tokens=self.chunk_tokens,
+            decode_log_interval=self.decode_log_interval,
+        )

@@ -1,0 +1,92 @@
+"""What a worker says of itself: ``/server_info`` in SGLang's shape, and where its events are heard."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker.config import WorkerConfig
+
+ENGINE_VERSION = "0.5.23"
+"""SGLang release whose behaviour the simulated engine reproduces."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """A worker as it runs: its configuration, and what was only known once it ran.
+
+    Attributes:
+        tokenizer: directory of the tokenizer.
+        events_port, replay_port: of rank 0 as bound; None = there is none.
+        created: wall clock at start, whole seconds since the epoch.
+    """
+
+    config: WorkerConfig
+    tokenizer: Path
+    events_port: int | None
+    replay_port: int | None
+    created: int
+
+    def server_info(self) -> dict[str, Any]:
+        """The answer of ``/server_info``."""
+        config = self.config
+        return {
+            "model_path": str(self.tokenizer),
+            "tokenizer_path": str(self.tokenizer),
+            "served_model_name": config.model_name,
+            "host": config.host,
+            "port": config.port,
+            "context_length": config.context_tokens,
+            "page_size": config.page_size,
+            "dp_size": config.dp_size,
+            "max_running_requests": config.max_running,
+            "max_queued_requests": config.max_waiting,
+            "chunked_prefill_size": config.chunk_tokens,
+            "decode_log_interval": config.decode_log_interval,
+            "radix_eviction_policy": config.eviction_policy,
+            "max_total_num_tokens": config.gpu_tokens,
+            "enable_hierarchical_cache": config.host_tokens is not None,
+            "hicache_write_policy": config.write_policy,
+            "hicache_storage_backend": None if config.storage == "none" else "file",
+            "hicache_storage_prefetch_policy": config.prefetch_policy,
+            "version": ENGINE_VERSION,
+            "kv_events": self._kv_events(),
+            "kvroute_worker": config.model_dump(mode="json"),
+        }
+
+    def models(self) -> dict[str, Any]:
+        """The answer of ``/v1/models``."""
+        model = {
+            "id": self.config.model_name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "sglang",
+            "root": str(self.tokenizer),
+            "parent": None,
+            "max_model_len": self.config.context_tokens,
+        }
+        return {"object": "list", "data": [model]}
+
+    def model_info(self) -> dict[str, Any]:
+        """The answer of ``/get_model_info``."""
+        path = str(self.tokenizer)
+        return {"model_path": path, "tokenizer_path": path, "is_generation": True}
+
+    def _kv_events(self) -> dict[str, Any] | None:
+        """How to subscribe; None where nothing is published.
+
+        A wildcard host is passed on as it is: who asks knows how this worker is reached.
+        """
+        if self.events_port is None:
+            return None
+        wildcard = self.config.host in ("0.0.0.0", "::")
+        info: dict[str, Any] = {
+            "publisher": "zmq",
+            "endpoint_host": "*" if wildcard else self.config.host,
+            "endpoint_port_base": self.events_port,
+            "topic": self.config.topic,
+            "block_size": self.config.page_size,
+            "dp_size": self.config.dp_size,
+        }
+        if self.replay_port is not None:
+            info["replay_endpoint_port_base"] = self.replay_port
+        return info

@@ -1,0 +1,67 @@
+"""``/debug/residency``: what each rank truly holds, walked from its tree, to compare claims with.
+
+Hashes are the event hashes as unsigned 64-bit numbers in decimal strings, because JSON readers lose
+digits of numbers beyond 2^53. ``CPU_PINNED_in_flight`` are copies issued and not acknowledged: their
+slots are taken, but nothing is announced and nothing can be matched yet.
+
+    {"ranks": [{"dp_rank": 0, "GPU": ["1786…", …], "CPU_PINNED": […], "CPU_PINNED_in_flight": […],
+                "last_seq": 41, "is_idle": true, "num_running": 0, "num_waiting": 0,
+                "gpu_capacity": 65536, "gpu_free": 61440, "host_capacity": 131072, "host_free": 126976,
+                "storage_fetches_in_flight_tokens": 0, "counters": {…}}]}
+
+Where ``is_idle`` is true everything was flushed and published up to ``last_seq``.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from protocol import EngineHash
+from worker.rank import RankRunner
+from worker.ranks import RankSet
+
+
+def residency(ranks: RankSet) -> dict[str, Any]:
+    """The answer of ``/debug/residency``; O(pages)."""
+    return {"ranks": [_rank(runner) for runner in ranks]}
+
+
+def counters(runner: RankRunner) -> dict[str, int]:
+    """Every counter of one rank by name."""
+    engine, prefetcher = runner.engine, runner.engine.prefetcher
+    values: dict[str, int] = asdict(engine.counters)
+    values |= {f"tree_{name}": value for name, value in asdict(engine.tree.counters).items()}
+    values["tokens_refilled"] = engine.tree.counters.refilled
+    values["storage_tokens_written"] = engine.backups.stored_tokens
+    values["storage_tokens_fetched"] = prefetcher.counters.fetched_tokens if prefetcher else 0
+    values["prefetches"] = prefetcher.counters.issued if prefetcher else 0
+    if runner.publisher is not None:
+        published = asdict(runner.publisher.counters)
+        values |= {f"events_{name}": value for name, value in published.items()}
+    return values
+
+
+def _rank(runner: RankRunner) -> dict[str, Any]:
+    engine = runner.engine
+    tree, prefetcher = engine.tree, engine.prefetcher
+    truth = tree.residency()
+    return {
+        "dp_rank": runner.dp_rank,
+        "GPU": _hashes(truth.device),
+        "CPU_PINNED": _hashes(truth.host),
+        "CPU_PINNED_in_flight": _hashes(truth.host_in_flight),
+        "last_seq": runner.publisher.last_seq if runner.publisher is not None else None,
+        "is_idle": engine.is_idle,
+        "num_running": engine.num_running,
+        "num_waiting": engine.num_waiting,
+        "gpu_capacity": tree.device.capacity,
+        "gpu_free": tree.device.free,
+        "host_capacity": tree.host.capacity if tree.host is not None else 0,
+        "host_free": tree.host.free if tree.host is not None else 0,
+        "storage_fetches_in_flight_tokens": prefetcher.in_flight_tokens if prefetcher else 0,
+        "counters": counters(runner),
+    }
+
+
+def _hashes(hashes: Iterable[EngineHash]) -> list[str]:
+    return [str(value) if isinstance(value, int) else value.hex() for value in hashes]

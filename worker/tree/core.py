@@ -18,10 +18,19 @@ Source: SGLang 0.5.23 unified tree core, as recorded operation by operation.
 
 from collections.abc import Sequence
 
-from protocol import KvEvent
+from protocol import EngineHash, KvEvent
+from worker.tree.backup import BackupQueue, storage_pages
 from worker.tree.config import TreeConfig
-from worker.tree.node import Node
+from worker.tree.growth import Growth
+from worker.tree.invariants import check_pool, check_structure
+from worker.tree.load_back import LoadBacks
+from worker.tree.node import HostState, Node
+from worker.tree.page_hash import chain_digests
 from worker.tree.pool import TokenPool
+from worker.tree.pressure import Pressure
+from worker.tree.recorder import EventRecorder
+from worker.tree.refill import Refill
+from worker.tree.residence import Residence, event_hashes
 from worker.tree.results import (
     AckedBackup,
     Backup,
@@ -32,8 +41,12 @@ from worker.tree.results import (
     Match,
     PageHash,
     Residency,
+    StoragePage,
     TreeCounters,
 )
+from worker.tree.structure import Structure
+from worker.tree.tier import CopyTier
+from worker.tree.victims import Victims
 
 
 class TreeCore:
@@ -46,7 +59,10 @@ class TreeCore:
     root: Node
 
     def __init__(self, config: TreeConfig) -> None:
-        raise NotImplementedError
+        self.config = config
+        self.counters = TreeCounters()
+        self._recorder = EventRecorder(is_enabled=config.events_enabled)
+        self._build()
 
     # ---- slots of running requests
 
@@ -56,19 +72,31 @@ class TreeCore:
         Returns:
             False, with nothing taken (though perhaps something evicted), if too little is evictable.
         """
-        raise NotImplementedError
+        if not self._pressure.take_device(num_tokens):
+            return False
+        self._reserved += num_tokens
+        return True
 
     def release(self, num_tokens: int) -> None:
         """Give back reserved device slots that no insert consumed."""
-        raise NotImplementedError
+        if num_tokens > self._reserved:
+            raise ValueError(f"{num_tokens} slots released, {self._reserved} reserved")
+        self.device.give(num_tokens)
+        self._reserved -= num_tokens
 
     def reserve_host(self, num_tokens: int) -> bool:
         """Take host slots for a storage prefetch, evicting if needed; see ``reserve``."""
-        raise NotImplementedError
+        if not self._pressure.take_host(num_tokens):
+            return False
+        self._reserved_host += num_tokens
+        return True
 
     def release_host(self, num_tokens: int) -> None:
         """Give back reserved host slots that no refill consumed."""
-        raise NotImplementedError
+        if self.host is None or num_tokens > self._reserved_host:
+            raise ValueError(f"{num_tokens} host slots released, {self._reserved_host} reserved")
+        self.host.give(num_tokens)
+        self._reserved_host -= num_tokens
 
     # ---- lookup
 
@@ -77,23 +105,34 @@ class TreeCore:
 
         Splits the last node where the match ends inside it. Publishes nothing. O(pages).
         """
-        raise NotImplementedError
+        namespace, pages = self._structure.namespace_of(key), self._structure.pages_of(key)
+        device, node = self.root, self.root
+        on_device = on_host = 0
+        for node in self._structure.walk(self.root, namespace, pages):
+            self._structure.touch(node)
+            if node.is_on_device:
+                device = node
+                on_device += len(node.pages)
+            else:
+                on_host += len(node.pages)
+        size = self.config.page_size
+        return Match(on_device * size, on_host * size, device, node)
 
     def lock(self, node: Node) -> None:
         """Keep the device pages from the root to ``node`` from being evicted. Locks nest."""
-        raise NotImplementedError
+        self._structure.lock(node)
 
     def unlock(self, node: Node) -> None:
         """Undo one ``lock`` of the same node."""
-        raise NotImplementedError
+        self._structure.unlock(node)
 
     def lock_host(self, node: Node) -> None:
         """Keep the host copy of ``node`` (an anchor of a prefetch, say) from being evicted. Nests."""
-        raise NotImplementedError
+        self._structure.lock_host(node)
 
     def unlock_host(self, node: Node) -> None:
         """Undo one ``lock_host`` of the same node."""
-        raise NotImplementedError
+        self._structure.unlock_host(node)
 
     # ---- growth
 
@@ -118,7 +157,11 @@ class TreeCore:
         Raises:
             ValueError: the owned slots, or the pool, do not cover what is not on the device.
         """
-        raise NotImplementedError
+        if owned_tokens is not None and owned_tokens > self._reserved:
+            raise ValueError(f"{owned_tokens} slots owned, {self._reserved} reserved")
+        result = self._growth.insert(key, owned_tokens, priority, session_id)
+        self._reserved -= owned_tokens or 0
+        return result
 
     def load_back(self, match: Match) -> LoadBack | None:
         """Copy the host part of a match to the device, evicting if needed.
@@ -129,15 +172,23 @@ class TreeCore:
         Returns:
             None if there is nothing to load, fewer tokens than the threshold, or no room.
         """
-        raise NotImplementedError
+        return self._load_backs.start(match)
 
     def finish_load_back(self, load_back: LoadBack) -> None:
         """The copy is complete; its pages may be evicted again."""
-        raise NotImplementedError
+        self._load_backs.finish(load_back)
+
+    def back_up(self, node: Node) -> int:
+        """Start copying a node, and its ancestors without a host copy, to host now, whatever its hits.
+
+        Returns:
+            Tokens of ``node`` on their way; 0 if it has a copy already, or host has no room.
+        """
+        return self._backups.issue(node)
 
     def pending_backups(self) -> list[Backup]:
         """Copies to host in flight, oldest first."""
-        raise NotImplementedError
+        return self._backups.pending()
 
     def acknowledge(self, backup: Backup) -> AckedBackup:
         """The oldest copy in flight is complete: readable on host, and announced.
@@ -145,7 +196,7 @@ class TreeCore:
         Raises:
             ValueError: not the oldest copy in flight.
         """
-        raise NotImplementedError
+        return self._backups.acknowledge(backup)
 
     def insert_host(
         self,
@@ -156,7 +207,8 @@ class TreeCore:
     ) -> InsertHostResult:
         """Refill pages from storage into host memory, below ``anchor``.
 
-        Consumes ``len(key.tokens)`` slots taken by ``reserve_host``; those not needed are given back.
+        Consumes slots taken by ``reserve_host``, one a token of ``key``'s whole pages; those not needed
+        are given back.
         Publishes a host store for every page that had no host copy; nothing on a full hit, nothing
         where the refill is dropped.
 
@@ -165,7 +217,15 @@ class TreeCore:
             key: the whole pages after the anchor, in the anchor's namespace.
             digests: storage digests of those pages, if known; computed otherwise.
         """
-        raise NotImplementedError
+        pages = self._structure.pages_of(key)
+        owned = len(pages) * self.config.page_size
+        if not self.config.has_host_tier or owned > self._reserved_host:
+            raise ValueError(f"{owned} host slots needed, {self._reserved_host} reserved")
+        namespace = self._structure.namespace_of(key)
+        result = self._refill.insert(anchor or self.root, namespace, pages, digests)
+        self.release_host(owned - result.inserted_tokens)
+        self._reserved_host -= result.inserted_tokens
+        return result
 
     # ---- pressure
 
@@ -176,7 +236,7 @@ class TreeCore:
         Returns:
             Slots freed.
         """
-        raise NotImplementedError
+        return self._pressure.evict_device(num_tokens)
 
     def evict_host(self, num_tokens: int) -> int:
         """Free at least ``num_tokens`` host slots if possible.
@@ -184,30 +244,57 @@ class TreeCore:
         Returns:
             Slots freed.
         """
-        raise NotImplementedError
+        return self._pressure.evict_host(num_tokens)
 
     def reset(self) -> None:
         """Forget everything, copies in flight and reservations included; announces
         AllBlocksCleared. Handles from before are dead."""
-        raise NotImplementedError
+        for node in self._structure.nodes():
+            node.is_dead = True
+        self._build()
 
     # ---- views
 
     def take_events(self) -> list[KvEvent]:
         """Hand over what was recorded since the last call, in order."""
-        raise NotImplementedError
+        return self._recorder.take()
 
     def residency(self) -> Residency:
         """Walk the tree for what it truly holds. O(pages)."""
-        raise NotImplementedError
+        nodes = list(self._structure.nodes())
+
+        def hashes(state: HostState) -> tuple[EngineHash, ...]:
+            return tuple(h for node in nodes if node.host is state for h in event_hashes(node))
+
+        return Residency(
+            device=tuple(h for node in nodes if node.is_on_device for h in event_hashes(node)),
+            host=hashes(HostState.READABLE),
+            host_in_flight=hashes(HostState.IN_FLIGHT),
+        )
 
     def page_hashes(self, key: CacheKey) -> list[PageHash]:
         """Both hashes of every whole page of ``key``, from the root; changes nothing. O(tokens)."""
-        raise NotImplementedError
+        namespace, pages = self._structure.namespace_of(key), self._structure.pages_of(key)
+        storage = chain_digests(pages, namespace.storage_seed)
+        event = chain_digests(pages, namespace.event_seed)
+        return [
+            PageHash(digest, namespace.event_hash(event_digest))
+            for digest, event_digest in zip(storage, event, strict=True)
+        ]
 
     def storage_digests(self, anchor: Node | None, key: CacheKey) -> list[bytes]:
         """Storage digests of the whole pages of ``key`` that follow ``anchor``. O(tokens)."""
-        raise NotImplementedError
+        return [page.digest for page in self.storage_pages(anchor, key)]
+
+    def storage_pages(self, anchor: Node | None, key: CacheKey) -> list[StoragePage]:
+        """The whole pages of ``key`` that follow ``anchor``, as storage knows them. O(tokens)."""
+        pages = self._structure.pages_of(key)
+        if anchor is None or anchor.is_root:
+            prior = self._structure.namespace_of(key).storage_seed
+        else:
+            prior = anchor.storage_digests[-1]
+        digests = chain_digests(pages, prior)
+        return storage_pages(digests, pages, is_eagle=self.config.is_eagle)
 
     def check(self) -> None:
         """Verify every invariant; O(pages).
@@ -215,4 +302,32 @@ class TreeCore:
         Raises:
             AssertionError: one is broken; the message names it.
         """
-        raise NotImplementedError
+        check_structure(self._structure)
+        nodes = list(self._structure.nodes())
+        size = self._structure.num_tokens
+        check_pool(self.device, sum(size(n) for n in nodes if n.is_on_device), self._reserved)
+        if self.host is not None:
+            check_pool(self.host, sum(size(n) for n in nodes if n.is_backed), self._reserved_host)
+
+    def _build(self) -> None:
+        """Wire an empty tree; pools are whole again."""
+        self._reserved = self._reserved_host = 0
+        config, counters = self.config, self.counters
+        self.device = TokenPool(config.device_tokens)
+        self.host = None if config.host_tokens is None else TokenPool(config.host_tokens)
+        pools = {CopyTier.DEVICE: self.device}
+        if self.host is not None:
+            pools[CopyTier.HOST] = self.host
+        victims = Victims(config)
+        structure = Structure(config, victims)
+        residence = Residence(config, self._recorder, victims, pools)
+        self.root = structure.root
+        self._structure = structure
+        self._pressure = Pressure(structure, residence, pools, counters)
+        self._backups = BackupQueue(structure, residence, self._pressure, counters)
+        self._load_backs = LoadBacks(structure, residence, self._pressure, counters)
+        self._refill = Refill(structure, residence, counters)
+        self._growth = Growth(
+            structure, residence, self._pressure, self._backups, self.device, counters
+        )
+        residence.clear()

@@ -287,12 +287,13 @@ CHAT_TEMPLATE = """\
     {{- '<|end_turn|>\\n' }}
 {%- endif %}
 {%- for message in messages %}
-    {{- '<|turn|>' + message.role + '\\n' }}
-    {%- if message.content %}{{ message.content }}{% endif %}
-    {%- for call in message.tool_calls or [] %}
-        {{- '<|call|>{"name": ' + (call.function.name | tojson) + ', "arguments": ' }}
-        {{- (call.function.arguments | tojson) + '}<|end_call|>' }}
-    {%- endfor %}
+    {{- '<|turn|>' + message['role'] + '\\n' + message['content'] }}
+    {%- if message['role'] == 'assistant' and message['tool_calls'] %}
+        {%- for call in message['tool_calls'] %}
+            {{- '<|call|>{"name": ' + (call['function']['name'] | tojson) + ', "arguments": ' }}
+            {{- (call['function']['arguments'] | tojson) + '}<|end_call|>' }}
+        {%- endfor %}
+    {%- endif %}
     {{- '<|end_turn|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|turn|>assistant\\n' }}{% endif %}

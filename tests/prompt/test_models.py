@@ -1,0 +1,39 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from prompt import PromptModelError, PromptModels, TokenizerChoice, bundled_model_dir
+from prompt.models import MAX_NAMES
+
+
+def test_names_find_their_models_and_aliases_share_one(tmp_path: Path) -> None:
+    other = Path(shutil.copytree(bundled_model_dir(), tmp_path / "other"))
+    models = PromptModels(tokenizer=TokenizerChoice.HF)
+    first = models.add("m1", bundled_model_dir())
+    second = models.add("m2", other)
+    assert models.add("alias", bundled_model_dir()) is first
+    assert (models.get("m1"), models.get("m2"), models.get("m3")) == (first, second, None)
+    assert models.names() == ["m1", "m2", "alias"]
+    assert first is not second
+    assert first.backend == "tokenizers"
+
+
+def test_a_fault_is_raised_and_kept_until_the_name_loads(tmp_path: Path) -> None:
+    models = PromptModels()
+    with pytest.raises(PromptModelError):
+        models.add("m", tmp_path)
+    assert models.get("m") is None
+    assert "tokenizer.json" in (models.fault("m") or "")
+    assert models.fault("never tried") is None
+    models.add("m", bundled_model_dir())
+    assert models.fault("m") is None
+
+
+def test_the_number_of_names_is_limited(tmp_path: Path) -> None:
+    models = PromptModels(tokenizer=TokenizerChoice.HF)
+    for number in range(MAX_NAMES):
+        models.add(f"m{number}", bundled_model_dir())
+    with pytest.raises(PromptModelError, match="more than 256 model names"):
+        models.add("one more", bundled_model_dir())
+    assert models.add("m0", bundled_model_dir()) is models.get("m1")

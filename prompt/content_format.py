@@ -5,7 +5,8 @@ parts, any other takes a string. The answer must be theirs, not a better one, si
 Names are followed through assignments, filters, tests and slices, but not into macros, and scopes are
 not told apart.
 
-Source: vLLM 0.32, rule 4 of the recorded parity; SGLang detects in the same way.
+Source: vLLM 0.32. SGLang looks for a loop over the content of ``message``, ``msg`` or ``m``, and takes any
+template that mentions image, audio, video or vision for one that wants parts.
 """
 
 from collections.abc import Set

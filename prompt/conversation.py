@@ -10,7 +10,9 @@
 A part that is not text (image, audio, …) stands for tokens that only the engine can make: such a chat has
 no tokens here. Nothing of the body is changed; what differs is copied.
 
-Source: vLLM 0.32, recorded parity. SGLang's own routes differ in what is marked so below.
+Source: vLLM 0.32, recorded. SGLang renders plain chats alike and differs beyond them: it joins the texts of
+a list with blanks, leaves a string a string for templates that want parts, gives the template a tool's
+function alone and no tools under tool_choice none, and keeps the role developer (read, not recorded).
 """
 
 import json
@@ -116,7 +118,6 @@ def _read_message(message: object, wanted: ContentFormat) -> Message:
 
 
 def _read_content(content: object, wanted: ContentFormat) -> str | list[dict[str, str]]:
-    """SGLang joins the texts of a list with blanks instead of newlines."""
     if isinstance(content, str) and wanted is ContentFormat.STRING:
         return content
     texts = _read_texts(content)
@@ -205,7 +206,6 @@ def _joined(content: object) -> str:
 
 
 def _read_tool(tool: object) -> dict[str, object]:
-    """SGLang gives the template the function alone, and no tools under tool_choice none."""
     if not isinstance(tool, dict) or not isinstance(function := tool.get("function"), dict):
         _refuse("a tool describes no function")
     if not isinstance(function.get("name"), str):

@@ -12,7 +12,7 @@ class DecisionLog:
     A request that was planned more than once (a retry) has as many entries; its id finds the newest.
 
     Args:
-        max_decisions: entries kept, at least 1. One weighs 6 KiB with 8 ranks and 11 KiB with 16 or
+        max_decisions: entries kept, at least 1. One weighs 5 KiB with 8 ranks and 10 KiB with 16 or
             more.
     """
 

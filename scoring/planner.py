@@ -48,13 +48,13 @@ class PlannerLimits:
     Attributes:
         max_workers: further ones are refused with `TooManyWorkersError`.
         max_open_plans: beyond them `Planner.plan` raises `TooManyRequestsError`.
-        max_decisions: the oldest leave the log; 11 KiB each at most.
+        max_decisions: the oldest leave the log; 10 KiB each at most.
         max_plan_age_s: a plan that nobody finished is given up by `Planner.tick`, and counted.
     """
 
     max_workers: int = 1_024
     max_open_plans: int = 32_768
-    max_decisions: int = 2_000
+    max_decisions: int = 4_000
     max_plan_age_s: float = 4 * 3_600.0
 
 

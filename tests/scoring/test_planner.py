@@ -1,0 +1,436 @@
+"""The planner's calls: what each books, tells the index, records and counts."""
+
+from collections.abc import Callable
+
+import pytest
+
+from indexer.match import RankMatch
+from indexer.trust import Trust
+from protocol import Tier, WorkerId, pack_tokens
+from scoring.brain import (
+    Brain,
+    NoCandidateError,
+    Outcome,
+    OutcomeKind,
+    PlanRequest,
+    TooManyRequestsError,
+)
+from scoring.decision import Exclusion, RankName, Reason
+from scoring.planner import Planner, PlannerLimits
+from scoring.policies import PolicyName
+from scoring.prefix_index import IndexVerb
+from scoring.speeds import MIN_SAMPLES, NoSample
+from scoring.worker_table import TooManyWorkersError
+from tests.scoring.fleet import (
+    COMPLETED,
+    TruthIndex,
+    planner_of,
+    rank,
+    request,
+    serve,
+    spec,
+    tokens_of,
+)
+
+PROMPT = tokens_of(325)  # 20 blocks and 5 tokens
+
+
+def verbs(index: TruthIndex) -> list[object]:
+    return [call[0] for call in index.calls]
+
+
+def loads(planner: Planner, now: float = 0.0) -> list[tuple[int, int, int]]:
+    return [
+        (load.in_flight, load.queued_prefill_tokens, load.decode_requests)
+        for load in planner.rank_loads(now)
+    ]
+
+
+def test_the_planner_is_a_brain() -> None:
+    brain: Brain = planner_of(TruthIndex(), "a")
+    assert brain.plan(request(PROMPT), 0.0).url == "http://a"
+
+
+def test_a_streamed_request_from_plan_to_end() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    index.hold(rank("b"), PROMPT)
+    plan = planner.plan(request(PROMPT), 1.0)
+    assert plan.rank == rank("b")
+    assert plan.decision.reason is Reason.LOWEST_COST
+    assert loads(planner) == [(0, 0, 0), (1, 5, 0)]
+    planner.first_byte(plan.plan_id, 2.0)
+    planner.first_byte(plan.plan_id, 2.5)
+    assert loads(planner) == [(0, 0, 0), (1, 0, 1)]
+    planner.finish(plan.plan_id, Outcome(OutcomeKind.COMPLETED, 325, 320, 7), 3.0)
+    assert loads(planner) == [(0, 0, 0)] * 2
+    assert verbs(index) == ["match", "predict", "observe", "report"]
+    at_decision = RankMatch(rank("b"), Trust.EXACT, 16, 20)
+    assert index.calls[-1] == ("report", rank("b"), 320, at_decision, 1.0, 3.0)
+    planner.check()
+
+
+def test_an_unstreamed_request_is_observed_at_its_end() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a")
+    plan = planner.plan(request(PROMPT, is_streaming=False), 0.0)
+    planner.first_byte(plan.plan_id, 0.5)
+    assert verbs(index) == ["match", "predict"]
+    planner.finish(plan.plan_id, COMPLETED, 1.0)
+    assert verbs(index) == ["match", "predict", "observe", "report"]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in OutcomeKind if kind is not OutcomeKind.COMPLETED]
+)
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_other_endings_release_and_teach_nothing(kind: OutcomeKind, has_begun: bool) -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a")
+    plan = planner.plan(request(PROMPT), 0.0)
+    if has_begun:
+        planner.first_byte(plan.plan_id, 1.0)
+    planner.finish(plan.plan_id, Outcome(kind), 2.0)
+    assert loads(planner) == [(0, 0, 0)]
+    assert "report" not in verbs(index)
+    assert ("observe" in verbs(index)) is has_begun
+    assert planner.counters().outcomes == {kind: 1}
+
+
+def test_unknown_and_repeated_ids_are_ignored_and_counted() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a")
+    plan = planner.plan(request(PROMPT), 0.0)
+    serve(planner, plan, 1.0)
+    calls = len(index.calls)
+    serve(planner, plan, 2.0)
+    serve(planner, planner.plan(request(None), 2.0), 2.0)
+    planner.finish(12_345, COMPLETED, 3.0)
+    assert len(index.calls) == calls + 1  # the one that asks for trust
+    counters = planner.counters()
+    assert counters.unknown_first_bytes == 1
+    assert counters.unknown_finishes == 2
+    assert counters.outcomes == {OutcomeKind.COMPLETED: 2}
+    planner.check()
+
+
+def test_without_tokens_load_decides_and_the_index_hears_nothing() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    first, second = (planner.plan(request(None), 0.0) for _ in range(2))
+    assert {first.rank, second.rank} == {rank("a"), rank("b")}
+    assert second.decision.reason is Reason.LOAD_ONLY
+    assert second.decision.prompt_tokens is None
+    serve(planner, first, 1.0)
+    assert set(verbs(index)) == {"trust"}
+
+
+def test_an_empty_prompt_is_routed() -> None:
+    planner = planner_of(TruthIndex(), "a", "b")
+    assert planner.plan(request(pack_tokens([])), 0.0).decision.prompt_tokens == 0
+
+
+def _draining(planner: Planner) -> None:
+    planner.set_draining(WorkerId("a"), is_draining=True)
+
+
+def _excluded(reason: Exclusion) -> Callable[[Planner], None]:
+    def mark(planner: Planner) -> None:
+        planner.set_excluded(WorkerId("a"), reason)
+
+    return mark
+
+
+def _nothing(planner: Planner) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("mark", "asked", "reason"),
+    [
+        (_draining, request(PROMPT), Exclusion.DRAINING),
+        (_excluded(Exclusion.UNHEALTHY), request(PROMPT), Exclusion.UNHEALTHY),
+        (_excluded(Exclusion.BREAKER_OPEN), request(PROMPT), Exclusion.BREAKER_OPEN),
+        (_excluded(Exclusion.SLEEPING), request(PROMPT), Exclusion.SLEEPING),
+        (_nothing, request(PROMPT, excluded=[rank("a")]), Exclusion.ALREADY_TRIED),
+        (_nothing, request(PROMPT, model="m2"), Exclusion.OTHER_MODEL),
+        (_nothing, request(tokens_of(401), model="m"), Exclusion.PROMPT_TOO_LONG),
+    ],
+)
+def test_who_is_excluded_is_not_chosen_however_much_it_holds(
+    mark: Callable[[Planner], None], asked: PlanRequest, reason: Exclusion
+) -> None:
+    index = TruthIndex()
+    planner = planner_of(index)
+    planner.add_worker(spec("a", max_model_len=400), 0.0)
+    planner.add_worker(spec("b", aliases=("m2",)), 0.0)
+    index.hold(rank("a"), PROMPT)
+    mark(planner)
+    decision = planner.plan(asked, 0.0).decision
+    assert decision.chosen == RankName("b", 0)
+    assert decision.reason is Reason.ONLY_CANDIDATE
+    assert decision.excluded == {reason.value: 1}
+    assert [(one.worker, one.eligible, one.excluded_by) for one in decision.candidates] == [
+        ("b", True, None),
+        ("a", False, reason),
+    ]
+    assert decision.candidates[1].cost_ms is None
+
+
+def test_a_prompt_of_the_longest_length_is_accepted() -> None:
+    planner = planner_of(TruthIndex())
+    planner.add_worker(spec("a", max_model_len=325), 0.0)
+    assert planner.plan(request(PROMPT), 0.0).rank == rank("a")
+
+
+def test_marks_can_be_lifted() -> None:
+    planner = planner_of(TruthIndex(), "a")
+    worker = WorkerId("a")
+    assert planner.set_draining(worker, is_draining=True)
+    assert planner.set_excluded(worker, Exclusion.UNHEALTHY)
+    assert planner.set_draining(worker, is_draining=False)
+    with pytest.raises(NoCandidateError):
+        planner.plan(request(PROMPT), 0.0)
+    assert planner.set_excluded(worker, None)
+    planner.plan(request(PROMPT), 0.0)
+    assert not planner.set_draining(WorkerId("x"), is_draining=True)
+    assert not planner.set_excluded(WorkerId("x"), None)
+
+
+@pytest.mark.parametrize("names", [(), ("a",), ("a", "b")])
+def test_nobody_can_take_it(names: tuple[str, ...]) -> None:
+    index = TruthIndex()
+    planner = planner_of(index, *names)
+    with pytest.raises(NoCandidateError) as caught:
+        planner.plan(request(PROMPT, model="other"), 0.0)
+    decision = caught.value.decision
+    assert decision.chosen is None
+    assert decision.reason is Reason.NO_CANDIDATE
+    assert decision.num_candidates == len(names)
+    assert decision.excluded == ({"other_model": len(names)} if names else {})
+    assert {one.excluded_by for one in decision.candidates} <= {Exclusion.OTHER_MODEL}
+    assert planner.decision("r") is decision
+    assert planner.counters().no_candidate == 1
+    assert planner.counters().open_plans == 0
+    assert "match" not in verbs(index)
+
+
+def test_a_failing_index_means_load_only() -> None:
+    """Whatever the index raises, in whatever call, requests are served on load alone."""
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    index.hold(rank("b"), PROMPT)
+    index.fault = RuntimeError("corrupt")
+    plans = [planner.plan(request(PROMPT), 0.0) for _ in range(6)]
+    assert {plan.decision.reason for plan in plans} == {Reason.LOAD_ONLY}
+    assert [load[0] for load in loads(planner)] == [3, 3]
+    for plan in plans:
+        serve(planner, plan, 1.0)
+    failures = planner.counters().index_failures
+    assert failures[IndexVerb.MATCH] == failures[IndexVerb.PREDICT] == 6
+    assert failures[IndexVerb.OBSERVE] == 6
+    assert loads(planner, 1.0) == [(0, 0, 0)] * 2
+    index.fault = None
+    assert planner.plan(request(PROMPT), 2.0).decision.reason is Reason.LOWEST_COST
+    planner.check()
+
+
+def test_a_ghost_in_the_lookup_is_never_chosen() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    ghost = RankMatch(rank("ghost"), Trust.EXACT, 16, 20)
+    index.lookup_answer = lambda matches: [ghost, *matches]
+    assert planner.plan(request(PROMPT), 0.0).rank in {rank("a"), rank("b")}
+
+
+def test_a_removed_worker_is_not_told_of_and_its_requests_still_end() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    on_a = planner.plan(request(PROMPT, excluded=[rank("b")]), 0.0)
+    planner.remove_worker(WorkerId("a"))
+    planner.add_worker(spec("a"), 1.0)  # the same name is another worker
+    calls = len(index.calls)
+    serve(planner, on_a, 2.0)
+    assert len(index.calls) == calls
+    assert planner.counters().gone == 1
+    assert loads(planner, 2.0) == [(0, 0, 0)] * 2
+    planner.check()
+
+
+def test_the_load_of_a_removed_worker_goes_with_it() -> None:
+    planner = planner_of(TruthIndex(), "a")
+    planner.plan(request(PROMPT), 0.0)
+    planner.remove_worker(WorkerId("a"))
+    planner.remove_worker(WorkerId("a"))
+    assert planner.rank_loads(0.0) == []
+    assert planner.workers() == []
+    planner.check()
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b", policy=PolicyName.ROUND_ROBIN)
+    before = planner.counters()
+    dry = [planner.explain(request(PROMPT), 0.0) for _ in range(3)]
+    assert {decision.chosen for decision in dry} == {RankName("a", 0)}
+    assert planner.counters() == before
+    assert planner.decisions(10) == []
+    assert loads(planner) == [(0, 0, 0)] * 2
+    assert verbs(index) == ["match"] * 3
+    assert planner.plan(request(PROMPT), 0.0).rank == rank("a")
+
+
+def test_dry_runs_do_not_disturb_later_draws() -> None:
+    chosen = []
+    for num_dry in (0, 5):
+        planner = planner_of(TruthIndex(), "a", "b", "c", seed=4)
+        for _ in range(num_dry):
+            planner.explain(request(PROMPT), 0.0)
+        chosen.append([planner.plan(request(None), 0.0).rank for _ in range(6)])
+    assert chosen[0] == chosen[1]
+
+
+def test_a_dry_run_without_a_candidate_says_so() -> None:
+    decision = planner_of(TruthIndex()).explain(request(PROMPT), 0.0)
+    assert decision.reason is Reason.NO_CANDIDATE
+    assert decision.model == "m"
+
+
+def test_a_prompt_is_matched_under_the_model_that_its_name_means() -> None:
+    """One model's blocks never count for another, though the tokens are the same."""
+    index = TruthIndex()
+    planner = planner_of(index)
+    planner.add_worker(spec("a", model="m1", aliases=("x",), adapters=("sql",)), 0.0)
+    planner.add_worker(spec("b", model="m2"), 0.0)
+    index.hold(rank("a"), PROMPT, model="m1")
+    index.hold(rank("b"), PROMPT, model="m1")
+    for name, blocks in [("m1", 20), ("x", 20), ("m2", 0), ("sql", 0)]:
+        decision = planner.explain(request(PROMPT, model=name), 0.0)
+        assert decision.candidates[0].gpu_blocks == blocks, name
+        assert decision.model == name
+    assert planner.model_of("x") == planner.model_of("sql") == "m1"
+    assert planner.model_of("y") is None
+    assert planner.models() == ["m1", "m2"]
+    assert planner.served_names() == ["m1", "m2", "sql", "x"]
+
+
+def test_an_unstreamed_prefill_falls_with_time() -> None:
+    planner = planner_of(TruthIndex(), "a")
+    long = tokens_of(8_000)
+    planner.plan(request(long, is_streaming=False), 0.0)
+    _, at_start, _ = loads(planner, 0.0)[0]
+    _, halfway, _ = loads(planner, 0.5)[0]
+    assert at_start == 8_000
+    assert 3_000 < halfway < 5_000
+    assert loads(planner, 2.0) == [(1, 0, 1)]
+    other = tokens_of(8_000, seed=1)
+    planner.plan(request(other, is_streaming=False), 0.0)  # it waits for the first
+    assert loads(planner, 1.0)[0][1] > 8_000
+    planner.tick(99.0)
+    assert loads(planner, 99.0) == [(2, 0, 2)]
+    planner.check()
+
+
+def test_an_unstreamed_prefill_ends_when_events_cover_the_prompt() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a")
+    long = tokens_of(8_000)
+    planner.plan(request(long, is_streaming=False), 0.0)
+    planner.tick(0.01)
+    assert loads(planner, 0.01)[0][1] > 7_000
+    index.hold(rank("a"), long)
+    planner.tick(0.02)
+    assert loads(planner, 0.02) == [(1, 0, 1)]
+
+
+def test_plans_that_nobody_finishes_are_given_up() -> None:
+    planner = planner_of(TruthIndex(), "a", limits=PlannerLimits(max_plan_age_s=10.0))
+    old, young = planner.plan(request(None), 0.0), planner.plan(request(PROMPT), 5.0)
+    planner.tick(10.0)
+    assert planner.counters().expired == 0
+    planner.tick(12.0)
+    assert planner.counters().expired == 1
+    assert loads(planner, 12.0) == [(1, 325, 0)]
+    planner.finish(old.plan_id, COMPLETED, 13.0)
+    planner.finish(young.plan_id, COMPLETED, 13.0)
+    assert planner.counters().unknown_finishes == 1
+    planner.check()
+
+
+def test_everything_is_bounded() -> None:
+    limits = PlannerLimits(max_workers=2, max_open_plans=3, max_decisions=2)
+    planner = planner_of(TruthIndex(), "a", "b", limits=limits)
+    with pytest.raises(TooManyWorkersError):
+        planner.add_worker(spec("c"), 0.0)
+    plans = [planner.plan(request(PROMPT, f"r{number}"), 0.0) for number in range(3)]
+    with pytest.raises(TooManyRequestsError):
+        planner.plan(request(PROMPT, "r3"), 0.0)
+    assert [decision.request_id for decision in planner.decisions(9)] == ["r2", "r1"]
+    assert planner.counters().refused == 1
+    assert planner.counters().open_plans == 3
+    serve(planner, plans[0], 1.0)
+    planner.plan(request(PROMPT, "r3"), 1.0)
+    planner.check()
+
+
+def test_counters() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    index.hold(rank("a"), PROMPT)
+    plans = [planner.plan(request(PROMPT), 0.0) for _ in range(2)]
+    serve(planner, plans[0], 1.0, Outcome(OutcomeKind.COMPLETED, 325, 320))
+    snapshot = planner.counters()
+    serve(planner, plans[1], 1.0, Outcome(OutcomeKind.COMPLETED, 999, 160))
+    assert snapshot.reuse.answers == 1
+    counters = planner.counters()
+    assert counters.plans == {(PolicyName.COST, Reason.LOWEST_COST): 2}
+    assert (counters.lengths_equal, counters.lengths_differ) == (1, 1)
+    assert (counters.reuse.predicted_blocks, counters.reuse.reported_blocks) == (40, 30)
+    assert (counters.reuse.predicted_tokens, counters.reuse.reported_tokens) == (640, 480)
+    assert counters.reuse.prompt_tokens == 650
+    assert counters.no_samples == {NoSample.TOO_SHORT: 1, NoSample.QUEUED: 1}
+
+
+def test_speed_is_learned_and_shown() -> None:
+    planner = planner_of(TruthIndex(), "a", "b")
+    for number in range(MIN_SAMPLES):
+        plan = planner.plan(request(tokens_of(2_000, number), excluded=[rank("b")]), number * 9.0)
+        planner.first_byte(plan.plan_id, number * 9.0 + 0.5)
+        planner.finish(plan.plan_id, COMPLETED, number * 9.0 + 1.0)
+    slow, pooled = planner.workers()
+    assert slow.speed == pytest.approx(0.509, abs=0.01)
+    assert pooled.speed == slow.speed
+    assert (slow.num_speed_samples, pooled.num_speed_samples) == (MIN_SAMPLES, 0)
+    decision = planner.explain(request(PROMPT), 99.0)
+    assert decision.rates["prefill"] == "learned"
+    assert decision.rate_values["prefill"] == pytest.approx(8_000 * 0.509, rel=0.02)
+    assert planner.counters().speed_samples == MIN_SAMPLES
+
+
+def test_worker_updates_keep_what_is_in_flight() -> None:
+    planner = planner_of(TruthIndex(), policy=PolicyName.ROUND_ROBIN)
+    planner.add_worker(spec("a", num_ranks=2), 0.0)
+    plans = [planner.plan(request(PROMPT), 0.0) for _ in range(4)]
+    assert [load[0] for load in loads(planner)] == [2, 2]
+    planner.add_worker(spec("a", num_ranks=1, aliases=("x",)), 1.0)
+    assert [load[0] for load in loads(planner)] == [2]
+    for plan in plans:
+        serve(planner, plan, 2.0)
+    assert loads(planner) == [(0, 0, 0)]
+    assert planner.counters().gone == 2
+    planner.check()
+
+
+@pytest.mark.parametrize("policy", PolicyName)
+def test_every_policy_plans_with_and_without_knowledge(policy: PolicyName) -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b", "c", policy=policy)
+    index.hold(rank("b"), PROMPT, Tier.HOST)
+    for tokens in (PROMPT, None, tokens_of(5)):
+        decision = planner.plan(request(tokens), 0.0).decision
+        assert decision.policy == policy.value
+        assert decision.chosen is not None
+        assert decision.candidates[0].worker == decision.chosen.worker
+        costs = [one.cost_ms for one in decision.candidates]
+        assert None not in costs
+    planner.check()

@@ -37,6 +37,7 @@ class Call:
     """
 
     view: RequestView
+    model_name: str
     request: EngineRequest
     client_id: str
     response_id: str
@@ -86,9 +87,14 @@ class CallReader:
             cache_salt=view.cache_salt,
             session_id=view.session_id,
         )
-        response_id = _ID_PREFIX[api] + client_id
         return Call(
-            view, request, client_id, response_id, int(time.time()), self._rank(view, headers)
+            view,
+            self._config.model_name,
+            request,
+            client_id,
+            _ID_PREFIX[api] + client_id,
+            int(time.time()),
+            self._rank(view, headers),
         )
 
     def _prompt(self, view: RequestView) -> tuple[int, ...]:

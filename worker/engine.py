@@ -186,11 +186,20 @@ class Engine:
         placed += [s for s in self._prefilling() if s.request.request_id not in self._running]
         ids = [sequence.request.request_id for sequence in placed]
         assert sorted(ids) == sorted(self._sequences), f"{ids} are not {list(self._sequences)}"
-        owned = sum(sequence.owned_tokens for sequence in placed)
-        cached = len(self.tree.residency().device) * self.settings.tree.page_size
-        assert owned + cached == self.tree.device.held, (owned, cached, self.tree.device.held)
         holders = [sequence for sequence in placed if sequence.node is not None]
         assert len(holders) == self.num_running, "a waiting request holds slots"
+        self._check_pools(sum(sequence.owned_tokens for sequence in placed))
+
+    def _check_pools(self, owned: int) -> None:
+        """Every slot in use is a page of the tree or belongs to a request or a fetch."""
+        tree, page_size = self.tree, self.settings.tree.page_size
+        residency = tree.residency()
+        cached = len(residency.device) * page_size
+        assert owned + cached == tree.device.held, (owned, cached, tree.device.held)
+        if tree.host is not None:
+            cached = (len(residency.host) + len(residency.host_in_flight)) * page_size
+            fetching = self.prefetcher.in_flight_tokens if self.prefetcher is not None else 0
+            assert fetching + cached == tree.host.held, (fetching, cached, tree.host.held)
 
     # ---- one scheduler round
 

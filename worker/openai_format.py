@@ -87,7 +87,7 @@ def _head(call: Call, kind: str) -> dict[str, Any]:
         "id": call.response_id,
         "object": kind,
         "created": call.created,
-        "model": call.view.model,
+        "model": call.model_name,
     }
 
 

@@ -9,6 +9,8 @@ from worker.config import WorkerConfig
 ENGINE_VERSION = "0.5.23"
 """SGLang release whose behaviour the simulated engine reproduces."""
 
+_STORAGE_BACKEND = {"none": None, "memory": "memory"}
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
@@ -46,7 +48,7 @@ class WorkerIdentity:
             "max_total_num_tokens": config.gpu_tokens,
             "enable_hierarchical_cache": config.host_tokens is not None,
             "hicache_write_policy": config.write_policy,
-            "hicache_storage_backend": None if config.storage == "none" else "file",
+            "hicache_storage_backend": _STORAGE_BACKEND.get(config.storage, "file"),
             "hicache_storage_prefetch_policy": config.prefetch_policy,
             "version": ENGINE_VERSION,
             "kv_events": self._kv_events(),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from prompt import PromptModel
 from worker.sampler import Sampler
 
-_FIRST = re.compile(r"[A-Z][a-z]+")
-_NEXT = re.compile(r" [a-z]+")
+_FIRST = re.compile(r"[A-Z][a-z]{2,}")
+_NEXT = re.compile(r" [a-z]{2,}")
 _ENOUGH = 16
 _MAX_IDS = 8_192
 

@@ -114,6 +114,10 @@ class Replayer:
     def _evict_host(self, num_tokens: int) -> dict[str, object]:
         return {"freed": self.core.evict_host(num_tokens)}
 
+    def _evict_swa_only(self, swa_num_tokens: int) -> dict[str, object]:
+        freed = self.core.evict_window(swa_num_tokens)
+        return {"full": freed.device_tokens, "swa": freed.window_tokens}
+
     def _write_through_ack(self) -> None:
         for backup in self.core.pending_backups():
             self._storage.put(self.core.acknowledge(backup).pages)

@@ -16,6 +16,7 @@ from worker.tree.results import (
     Residency,
     StoragePage,
     TreeCounters,
+    WindowEviction,
 )
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "TreeConfig",
     "TreeCore",
     "TreeCounters",
+    "WindowEviction",
     "WritePolicy",
 ]

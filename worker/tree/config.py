@@ -51,7 +51,8 @@ class TreeConfig:
         load_back_threshold: fewer host tokens than this are recomputed, not loaded back.
         announce_refills: False leaves out the stores of storage refills and nothing else.
         events_enabled: False = nothing is recorded.
-        sliding_window: window of a sliding-window component beside full attention; None = none.
+        sliding_window: window of a sliding-window component beside full attention; None = none. Not
+            together with a host tier.
         is_eagle: pages hold overlapping token pairs.
         adapters: extra_key → adapter name.
     """
@@ -76,6 +77,8 @@ class TreeConfig:
             raise ValueError("page_size is at least 1")
         if self.device_tokens < 0 or (self.host_tokens or 0) < 0:
             raise ValueError("pools hold no negative number of tokens")
+        if self.sliding_window is not None and (self.sliding_window < 1 or self.has_host_tier):
+            raise ValueError("sliding_window is at least 1, and goes without a host tier")
         if self.write_through_threshold is not None and self.write_through_threshold < 1:
             raise ValueError("write_through_threshold is at least 1")
 
@@ -89,6 +92,8 @@ class TreeConfig:
         """Hits after which a node is copied to host; None = never at an insert."""
         if not self.has_host_tier or self.write_policy is WritePolicy.WRITE_BACK:
             return None
+        if self.sliding_window is not None and (self.sliding_window < 1 or self.has_host_tier):
+            raise ValueError("sliding_window is at least 1, and goes without a host tier")
         if self.write_through_threshold is not None:
             return self.write_through_threshold
         return 1 if self.write_policy is WritePolicy.WRITE_THROUGH else 2

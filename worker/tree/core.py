@@ -43,10 +43,12 @@ from worker.tree.results import (
     Residency,
     StoragePage,
     TreeCounters,
+    WindowEviction,
 )
 from worker.tree.structure import Structure
 from worker.tree.tier import CopyTier
 from worker.tree.victims import Victims
+from worker.tree.window import SlidingWindow
 
 
 class TreeCore:
@@ -106,17 +108,20 @@ class TreeCore:
         Splits the last node where the match ends inside it. Publishes nothing. O(pages).
         """
         namespace, pages = self._structure.namespace_of(key), self._structure.pages_of(key)
-        device, node = self.root, self.root
-        on_device = on_host = 0
-        for node in self._structure.walk(self.root, namespace, pages):
+        path = list(self._structure.walk(self.root, namespace, pages))
+        path = path[: self._window.usable(path)]
+        for node in path:
             self._structure.touch(node)
-            if node.is_on_device:
-                device = node
-                on_device += len(node.pages)
-            else:
-                on_host += len(node.pages)
-        size = self.config.page_size
-        return Match(on_device * size, on_host * size, device, node)
+        on_device = [node for node in path if node.is_on_device]
+        deepest = path[-1] if path else self.root
+        self._window.refresh(deepest)
+        device_tokens = sum(map(self._structure.num_tokens, on_device))
+        return Match(
+            device_tokens=device_tokens,
+            host_tokens=sum(map(self._structure.num_tokens, path)) - device_tokens,
+            device_node=on_device[-1] if on_device else self.root,
+            node=deepest,
+        )
 
     def lock(self, node: Node) -> None:
         """Keep the device pages from the root to ``node`` from being evicted. Locks nest."""
@@ -246,6 +251,14 @@ class TreeCore:
         """
         return self._pressure.evict_host(num_tokens)
 
+    def evict_window(self, num_tokens: int) -> WindowEviction:
+        """Free at least ``num_tokens`` slots of the sliding-window component if possible.
+
+        A device leaf goes whole, which is announced; an inner node loses its window part silently: it
+        stays announced, and a match may end before it.
+        """
+        return self._window.evict(num_tokens)
+
     def reset(self) -> None:
         """Forget everything, copies in flight and reservations included; announces
         AllBlocksCleared. Handles from before are dead."""
@@ -327,7 +340,8 @@ class TreeCore:
         self._backups = BackupQueue(structure, residence, self._pressure, counters)
         self._load_backs = LoadBacks(structure, residence, self._pressure, counters)
         self._refill = Refill(structure, residence, counters)
+        self._window = SlidingWindow(structure, self._pressure)
         self._growth = Growth(
-            structure, residence, self._pressure, self._backups, self.device, counters
+            structure, residence, self._pressure, self._backups, self._window, counters
         )
         residence.clear()

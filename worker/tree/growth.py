@@ -8,12 +8,12 @@ unknown                one new leaf
 from worker.tree.backup import BackupQueue
 from worker.tree.node import Node, child_key
 from worker.tree.page_hash import Namespace, Page
-from worker.tree.pool import TokenPool
 from worker.tree.pressure import Pressure
 from worker.tree.residence import Residence
 from worker.tree.results import CacheKey, InsertResult, TreeCounters
 from worker.tree.structure import Structure, common_pages
 from worker.tree.tier import CopyTier
+from worker.tree.window import SlidingWindow
 
 
 class Growth:
@@ -25,14 +25,14 @@ class Growth:
         residence: Residence,
         pressure: Pressure,
         backups: BackupQueue,
-        device: TokenPool,
+        window: SlidingWindow,
         counters: TreeCounters,
     ) -> None:
         self._structure = structure
         self._residence = residence
         self._pressure = pressure
         self._backups = backups
-        self._device = device
+        self._window = window
         self._counters = counters
 
     def insert(
@@ -51,6 +51,7 @@ class Growth:
             if not node.is_on_device:
                 self._residence.arrive(node, CopyTier.DEVICE, session_id=session_id)
                 revived += len(node.pages)
+            self._window.keep(node)
             self._backups.count_hit(node)
         prefix = at
         if at < len(pages):
@@ -58,8 +59,10 @@ class Growth:
             node.priority = priority
             self._residence.arrive(node, CopyTier.DEVICE, session_id=session_id)
             self._backups.count_hit(node)
+            self._window.cap(node)
+        self._window.refresh(node)
         used = (len(pages) - prefix + revived) * size
-        self._device.give(owned - used)
+        self._pressure.give_device(owned - used)
         self._counters.inserted += (len(pages) - prefix) * size
         self._counters.revived += revived * size
         return InsertResult(prefix * size, used, owned - used, node)
@@ -77,7 +80,7 @@ class Growth:
         taken = 0
         while missing > taken:
             if not self._pressure.take_device(missing - taken):
-                self._device.give(taken)
+                self._pressure.give_device(taken)
                 raise ValueError("the device pool cannot hold the key")
             taken = missing
             missing = self._missing(namespace, pages)

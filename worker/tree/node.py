@@ -29,10 +29,11 @@ class Node:
         pages: at least one, except in the root.
         event_digests, storage_digests: one a page; the same list where the namespace is plain.
         num_device_children: children with a device copy.
+        has_window: its sliding-window part is on the device too; only where there is such a component.
         device_locks: requests and copies that need the device copy; ancestors count them too.
         host_locks: prefetches that need the host copy of this node.
         copy_in_flight: id of the copy to or from host that covers it; there is one at most.
-        last_access, created: ticks of the tree's logical clock.
+        last_access, window_access, created: ticks of the tree's logical clock.
         serial: unique in the tree.
         duplicate_since: its place among the duplicates; None = it has none.
     """
@@ -40,7 +41,7 @@ class Node:
     __slots__ = (
         "children", "copy_in_flight", "created", "device_locks", "duplicate_since", "event_digests",  "has_window", "hit_count", "host",
         "host_locks", "is_dead", "is_on_device", "last_access", "namespace", "num_device_children",
-        "pages", "parent", "priority", "serial", "storage_digests",
+        "pages", "parent", "priority", "serial", "storage_digests", "window_access",
     )  # fmt: skip
 
     def __init__(self, parent: "Node | None", namespace: Namespace, pages: list[Page]) -> None:
@@ -61,6 +62,7 @@ class Node:
         self.hit_count = 0
         self.priority = 0
         self.last_access = 0
+        self.window_access = 0
         self.created = 0
         self.duplicate_since: int | None = None
         self.serial = 0
@@ -95,6 +97,11 @@ class Node:
             and not self.host_locks
             and not self.device_locks
         )
+
+    @property
+    def is_window_evictable(self) -> bool:
+        """Whether its sliding-window part may go."""
+        return self.has_window and not self.device_locks
 
     @property
     def has_both(self) -> bool:

@@ -42,6 +42,10 @@ class Pressure:
             self.evict_device(num_tokens - self._device.free)
         return self._device.take(num_tokens)
 
+    def give_device(self, num_tokens: int) -> None:
+        """Give back device slots that hold nothing."""
+        self._device.give(num_tokens)
+
     def take_host(self, num_tokens: int) -> bool:
         """Take host slots, evicting what is short; False, with none taken, if that is not enough."""
         if self._host is None:
@@ -58,7 +62,7 @@ class Pressure:
             leaf = self._victims.device_leaves.first(declined)
             if leaf is None:
                 break
-            if self._evict_leaf(leaf):
+            if self.evict_leaf(leaf):
                 freed += self._structure.num_tokens(leaf)
             else:
                 declined.add(leaf)
@@ -83,7 +87,8 @@ class Pressure:
         self._counters.host_evicted += size
         return size
 
-    def _evict_leaf(self, leaf: Node) -> bool:
+    def evict_leaf(self, leaf: Node) -> bool:
+        """Demote or drop one device leaf; False if it declines."""
         size = self._structure.num_tokens(leaf)
         if leaf.host is HostState.READABLE or self._write_back(leaf):
             self._residence.leave(leaf, CopyTier.DEVICE)

@@ -36,6 +36,8 @@ class Refill:
         if anchor.is_dead or not (anchor.is_backed or self._skips_device_only):
             self._counters.refills_dropped += 1
             return _DROPPED
+        if not anchor.is_root:
+            self._structure.touch(anchor)
         size = self._structure.config.page_size
         node, at, refilled = anchor, 0, 0
         for node in self._structure.walk(anchor, namespace, pages):
@@ -47,7 +49,9 @@ class Refill:
         prefix = at - refilled
         if at < len(pages):
             rest = None if digests is None else list(digests[at:])
+            priority = node.priority
             node = self._structure.attach(node, namespace, pages[at:], rest)
+            node.priority = priority
             self._residence.arrive(node, CopyTier.HOST, is_refill=True)
             refilled += len(node.pages)
         self._counters.refilled += refilled * size

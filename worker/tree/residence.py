@@ -52,7 +52,7 @@ class Residence:
         """The copy of ``node`` on ``tier`` is gone: announced, and its slots are free. O(pages)."""
         if tier is CopyTier.DEVICE:
             assert node.is_on_device, "a device copy leaves twice"
-            node.is_on_device = False
+            node.is_on_device = node.has_window = False
             if node.parent is not None:
                 node.parent.num_device_children -= 1
         else:

@@ -117,6 +117,14 @@ class InsertHostResult:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowEviction:
+    """What sliding-window pressure freed: slots of the full-attention pool, and of the window's own."""
+
+    device_tokens: int
+    window_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Residency:
     """What the core truly holds: event hashes by medium, in no particular order.
 

@@ -57,7 +57,6 @@ class Structure:
             if child is None:
                 return
             common = common_pages(child.pages, pages, at)
-            self.touch(child)
             node = self.split(child, common) if common < len(child.pages) else child
             yield node
             at += common
@@ -98,13 +97,14 @@ class Structure:
         """Cut a node after ``num_pages``; returns the new upper part, the node becomes the lower one.
 
         Both parts keep state, hits, device locks and the copy in flight; a host lock stays with the
-        lower part, which keeps the upper one from being a leaf. O(pages).
+        lower part, which keeps the upper one from being a leaf. Both count as accessed. O(pages).
         """
         parent = node.parent
         assert parent is not None, "the root has no pages"
         upper = Node(parent, node.namespace, node.pages[:num_pages])
-        upper.serial = self.tick()
+        upper.serial = upper.last_access = self.tick()
         _inherit(upper, node)
+        node.last_access = self.tick()
         parent.children[node.key] = upper
         _cut(node, upper, num_pages)
         upper.children = {node.key: node}
@@ -189,7 +189,7 @@ def _inherit(upper: Node, node: Node) -> None:
     upper.hit_count = node.hit_count
     upper.priority = node.priority
     upper.created = node.created
-    upper.last_access = node.last_access
+    upper.window_access = node.window_access
 
 
 def _cut(node: Node, upper: Node, num_pages: int) -> None:

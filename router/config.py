@@ -1,0 +1,336 @@
+"""The router's configuration: one validated model, filled from flags, environment, file and defaults.
+
+Precedence, field by field: flags, then environment (``KVROUTE_PORT``, nested as
+``KVROUTE_TIMEOUTS__CONNECT_S``), then the YAML file, then defaults. An unknown field or a bad value is an
+error that names the field's path.
+"""
+
+import os
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import orjson
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from scoring import PolicyName, with_hit_weights
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Rate = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0, lt=1)]
+
+
+class ConfigError(Exception):
+    """The configuration is not valid. The message names the field."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _worker_url(value: str) -> str:
+    """A base URL: scheme, host, port, perhaps a path; no trailing slash."""
+    url = value.strip().rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"not an http URL: {value!r}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("a worker's URL has no credentials, query or fragment")
+    _ = parts.port  # raises ValueError where it is no port
+    return url
+
+
+WorkerUrl = Annotated[str, AfterValidator(_worker_url)]
+
+
+class WorkerEntry(_Section):
+    """One worker. A plain string stands for its URL.
+
+    Attributes:
+        name: as decisions and headers show it; host and port of the URL where it is not given.
+    """
+
+    url: WorkerUrl
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,128}$")] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_string(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+    @property
+    def worker(self) -> str:
+        """The worker's id."""
+        return self.name or urlsplit(self.url).netloc
+
+
+class EngineRates(_Section):
+    """Rates and hit weights that are known; what is left out is learned or has its default.
+
+    A hit weight is the share of a block's prefill that a hit on the tier saves, and sets the tier's rate.
+    """
+
+    prefill_tokens_per_s: Rate | None = None
+    attention_doubling_tokens: Rate | None = None
+    load_back_tokens_per_s: Rate | None = None
+    fetch_tokens_per_s: Rate | None = None
+    decode_ms: Rate | None = None
+    decode_ms_per_request: Rate | None = None
+    host_hit_weight: Weight | None = None
+    storage_hit_weight: Weight | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "EngineRates":
+        for weight, rate in (("host_hit_weight", "load_back"), ("storage_hit_weight", "fetch")):
+            if None not in (getattr(self, weight), getattr(self, f"{rate}_tokens_per_s")):
+                raise ValueError(f"{weight} and {rate}_tokens_per_s set the same rate")
+        return self
+
+    def model(self) -> EngineModel:
+        """The default engine model with these rates in place."""
+        weights = {"host_hit_weight", "storage_hit_weight"}
+        known = self.model_dump(exclude_none=True, exclude=weights)
+        values = {name: getattr(DEFAULT_ENGINE_MODEL, name) for name in EngineModel.__slots__}
+        engine = EngineModel(**{**values, **known})
+        return with_hit_weights(engine, host=self.host_hit_weight, storage=self.storage_hit_weight)
+
+
+class Limits(_Section):
+    """Beyond ``max_body_bytes`` a request gets 413, beyond ``max_in_flight`` 429."""
+
+    max_body_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 64 * 1024 * 1024
+    max_in_flight: Annotated[int, Field(ge=1)] = 4096
+    max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1024
+    max_attempts: Annotated[int, Field(ge=1, le=16)] = 3
+
+
+class Timeouts(_Section):
+    """Seconds. Nothing bounds a live answer as a whole: ``idle_s`` bounds silence between its chunks."""
+
+    connect_s: Seconds = 5.0
+    first_byte_s: Seconds = 600.0
+    idle_s: Seconds = 300.0
+    keep_alive_s: Seconds = 75.0
+    probe_s: Seconds = 5.0
+
+
+class Health(_Section):
+    """Probes of ``/health``: ``failure_threshold`` failures in a row take a worker out of rotation."""
+
+    interval_s: Seconds = 5.0
+    failure_threshold: Annotated[int, Field(ge=1, le=100)] = 3
+    refresh_s: Seconds = 30.0
+
+
+class BreakerConfig(_Section):
+    """See ``router.breaker``."""
+
+    num_faults: Annotated[int, Field(ge=1, le=1000)] = 5
+    cool_down_s: Seconds = 5.0
+    max_cool_down_s: Seconds = 60.0
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "BreakerConfig":
+        if self.max_cool_down_s < self.cool_down_s:
+            raise ValueError("max_cool_down_s is at least cool_down_s")
+        return self
+
+
+class Ready(_Section):
+    """``/ready`` waits for ``min_workers``, and for their indexes at most ``recovery_s``."""
+
+    min_workers: Annotated[int, Field(ge=0)] = 1
+    recovery_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+
+
+class Drain(_Section):
+    """At SIGTERM: serve on for ``window_s`` while unready, then wait ``finish_s`` for running answers."""
+
+    window_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
+    finish_s: Annotated[float, Field(ge=0, le=86_400)] = 90.0
+
+
+def _listed(value: object) -> object:
+    """A list as an environment variable or flag may spell it: JSON, or comma separated."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return orjson.loads(value)
+    return [part for part in (part.strip() for part in value.split(",")) if part]
+
+
+class RouterConfig(BaseSettings):
+    """Everything that ``kvroute serve`` can be told.
+
+    Attributes:
+        host: address of the data port.
+        control_host: address of the control port; beyond loopback it needs ``control_token``.
+        tokenizers: model name → directory with its tokenizer and chat template.
+        worker_token: sent as bearer token in the router's own calls to workers.
+        names_worker: tell clients in a header which rank served them.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="KVROUTE_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    control_host: str = "127.0.0.1"
+    control_port: Port = 8081
+    control_token: SecretStr | None = None
+    workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(_listed)] = ()
+    worker_token: SecretStr | None = None
+    policy: PolicyName = PolicyName.COST
+    tokenizers: dict[str, Path] = Field(default_factory=dict)
+    engine: EngineRates = EngineRates()
+    names_worker: bool = True
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    health: Health = Health()
+    breaker: BreakerConfig = BreakerConfig()
+    ready: Ready = Ready()
+    drain: Drain = Drain()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RouterConfig":
+        if self.control_token is None and not is_loopback(self.control_host):
+            raise ValueError("control_token: required where control_host is not a loopback address")
+        if self.control_token is not None and not self.control_token.get_secret_value():
+            raise ValueError("control_token: must not be empty")
+        names = [entry.worker for entry in self.workers]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ValueError(f"workers.{index}: a second worker named {name!r}")
+        if len(names) > self.limits.max_workers:
+            raise ValueError(f"workers: more than limits.max_workers, {self.limits.max_workers}")
+        return self
+
+
+def load_config(
+    path: Path | None,
+    overrides: Mapping[str, object],
+    environ: Mapping[str, str] = os.environ,
+) -> RouterConfig:
+    """Merge overrides (flags), environment, file and defaults.
+
+    Args:
+        path: the YAML file; None for none.
+        overrides: by field name, nested as the model is; None values are taken as not given.
+        environ: the environment's variables.
+
+    Raises:
+        ConfigError: a field is unknown or bad, or the file cannot be read. The message names it.
+    """
+    contents = {} if path is None else _read_yaml(path)
+
+    class Sources(RouterConfig):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (
+                init_settings,
+                EnvironmentVariables(settings_cls, environ),
+                _File(settings_cls, contents),
+            )
+
+    given: dict[str, Any] = _without_nones(overrides)
+    try:
+        merged: RouterConfig = Sources(**given)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_message(one) for one in error.errors())) from error
+    except SettingsError as error:
+        raise ConfigError(str(error)) from error
+    return merged
+
+
+def is_loopback(host: str) -> bool:
+    """Does the address reach this machine only?"""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class EnvironmentVariables(EnvSettingsSource):
+    """The environment, without the addresses that Kubernetes injects for a Service of the same name."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        super().__init__(settings_cls)
+        self.env_vars = {
+            name.lower(): value for name, value in environ.items() if not value.startswith("tcp://")
+        }
+
+
+class _File(PydanticBaseSettingsSource):
+    """What the file says."""
+
+    def __init__(self, settings_cls: type[BaseSettings], contents: dict[str, Any]) -> None:
+        super().__init__(settings_cls)
+        self._contents = contents
+
+    def get_field_value(self, field: object, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError(f"the file is read whole, not {field_name} of {field}")
+
+    def __call__(self) -> dict[str, Any]:
+        return self._contents
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        contents = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if contents is None:
+        return {}
+    if not isinstance(contents, dict):
+        raise ConfigError(f"{path}: the file holds no mapping")
+    return {str(name): value for name, value in contents.items()}
+
+
+def _without_nones(given: Mapping[str, object]) -> dict[str, Any]:
+    return {
+        name: _without_nones(value) if isinstance(value, Mapping) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    path = ".".join(str(part) for part in error["loc"])
+    text = "unknown field" if error["type"] == "extra_forbidden" else error["msg"]
+    text = text.removeprefix("Value error, ")
+    return f"{path}: {text}" if path else text

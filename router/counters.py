@@ -1,0 +1,82 @@
+"""What the data path counts: plain integers, exported by ``metrics`` at scrape time."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+
+TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class RetryReason(StrEnum):
+    """Why an attempt was followed by another one."""
+
+    FRESH_CONNECTION = "fresh_connection"  # reset before any answer: once more on the same rank
+    CONNECT = "connect"
+    RESET = "reset"
+    MALFORMED = "malformed"
+    BUSY = "busy"
+    WORKER_ERROR = "worker_error"
+
+
+class UnroutedReason(StrEnum):
+    """Why a request on a routed path was placed by load alone, beside the reasons of ``prompt``."""
+
+    ENCODED_BODY = "encoded_body"
+
+
+class Histogram:
+    """Counts by bucket. ``counts`` has one entry more than ``bounds``: the rest."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """Prometheus' form: upper bound and how many values are not above it."""
+        running = 0
+        buckets = []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            running += count
+            buckets.append((bound, running))
+        return buckets
+
+
+class DataCounters:
+    """Of one data port, since its start.
+
+    Attributes:
+        in_flight: requests being served; a gauge.
+        leases: attempts whose plan is booked; a gauge.
+        requests: by API and status class (``2xx``, …, ``closed`` where the client left first).
+        outcomes: of attempts, by kind.
+        retries: by ``RetryReason``.
+        unrouted: requests on routed paths that were placed by load alone, by reason.
+        broken_streams: answers that broke off after they had begun.
+        predicted_cached_tokens, reported_cached_tokens, reported_prompt_tokens: over the answers in
+            which the engine reported cached tokens.
+    """
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.leases = 0
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.retries: Counter[str] = Counter()
+        self.unrouted: Counter[str] = Counter()
+        self.body_too_large = 0
+        self.overloaded = 0
+        self.broken_streams = 0
+        self.internal_errors = 0
+        self.predicted_cached_tokens = 0
+        self.reported_cached_tokens = 0
+        self.reported_prompt_tokens = 0
+        self.ttft_s = Histogram(TTFT_BUCKETS_S)

@@ -1,0 +1,285 @@
+"""The data port: a raw ASGI application that forwards whatever comes to the worker that suits it best.
+
+It answers ``/health``, ``/ready`` and ``/v1/models`` itself; every other path goes on as it came, method,
+path, query, body and header order kept. Each request passes once through: admit, read the body, read the
+prompt, exchange, count.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from prompt import Api, api_of_path
+from router.answer import Answer
+from router.body import BodyTooLargeError, ClientClosedError, discard_body, read_body
+from router.counters import DataCounters
+from router.disconnect import DisconnectWatch
+from router.errors import ErrorKind, FrontDoorError
+from router.exchange import Exchange, Forward, Relay, is_unknown_model
+from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
+from router.prompt_reader import PromptReader, ReadRequest
+from scoring.brain import NoCandidateError, PlanRequest, TooManyRequestsError
+
+logger = logging.getLogger(__name__)
+
+_JSON: RawHeader = (b"content-type", b"application/json")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Computations: asking twice changes nothing but the load.
+_REPEATABLE_PATHS = frozenset(
+    {
+        "/tokenize",
+        "/detokenize",
+        "/v1/embeddings",
+        "/v1/score",
+        "/v1/rerank",
+        "/rerank",
+        "/pooling",
+        "/classify",
+        "/v1/messages/count_tokens",
+    }
+)
+_LINGER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """May load balancers send requests here? ``detail`` says what is still awaited."""
+
+    is_ready: bool
+    detail: str
+
+
+class Fleet(Protocol):
+    """What the data port shows of the fleet."""
+
+    def readiness(self) -> Readiness:
+        """For ``/ready``."""
+
+    def is_settled(self) -> bool:
+        """Has every worker been learned, or been given up on, so that an unknown model is unknown?"""
+
+    def model_cards(self) -> Sequence[Mapping[str, object]]:
+        """Entries of ``/v1/models``, merged over the workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataLimits:
+    """At ``max_in_flight`` a request gets 429, beyond ``max_body_bytes`` 413."""
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_in_flight: int = 4096
+
+
+class DataApp:
+    """The ASGI application of the data port. HTTP only: no lifespan, no websockets."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        reader: PromptReader,
+        fleet: Fleet,
+        counters: DataCounters,
+        limits: DataLimits,
+    ) -> None:
+        self._relay = relay
+        self._reader = reader
+        self._fleet = fleet
+        self._counters = counters
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
+        answer = Answer(send)
+        path: str = scope["path"]
+        own = self._own_answer(scope["method"], path)
+        if own is not None:
+            status, body = own
+            headers = [_JSON, (b"content-length", b"%d" % len(body))]
+            if status == 503:
+                headers.append((b"retry-after", b"1"))
+            elif status == 405:
+                headers.append((b"allow", b"GET, HEAD, OPTIONS"))
+            await answer.whole(status, headers, body)
+            return
+        api = api_of_path(path)
+        counters = self._counters
+        counters.in_flight += 1
+        outcome: str | None = None
+        try:
+            outcome = await self._handle(api, scope, receive, answer)
+        finally:
+            counters.in_flight -= 1
+            counters.requests[api, outcome or f"{answer.status // 100}xx"] += 1
+
+    async def _handle(self, api: Api, scope: Scope, receive: Receive, answer: Answer) -> str | None:
+        """Serve one request and answer what goes wrong; ``closed`` where the client left first."""
+        head = read_request_head(scope["headers"])
+        request_id = head.request_id or uuid.uuid4().hex
+        id_header = (REQUEST_ID, request_id.encode())
+        try:
+            await self._serve(api, scope, receive, answer, (head, request_id))
+        except _UnreadError as error:
+            limit = self._limits.max_body_bytes
+            await _refuse_unread(answer, receive, error, id_header, limit)
+        except FrontDoorError as error:
+            await answer.refuse(error, [id_header])
+        except NoCandidateError as error:
+            await answer.refuse(self._no_candidate(error), [id_header])
+        except TooManyRequestsError as error:
+            await answer.refuse(FrontDoorError(ErrorKind.OVERLOADED, str(error)), [id_header])
+        except ClientClosedError:
+            return "closed"
+        except Exception:
+            self._counters.internal_errors += 1
+            logger.exception("request %s failed inside the router", request_id)
+            if not answer.is_begun:
+                refusal = FrontDoorError(ErrorKind.INTERNAL, "the router failed on this request")
+                await answer.refuse(refusal, [id_header])
+        return None
+
+    async def _serve(
+        self,
+        api: Api,
+        scope: Scope,
+        receive: Receive,
+        answer: Answer,
+        identity: tuple[RequestHead, str],
+    ) -> None:
+        started_at = self._relay.clock()
+        head, request_id = identity
+        body = await self._admit(head, receive)
+        with DisconnectWatch(receive):
+            routed = api if scope["method"] == "POST" else Api.OTHER
+            read = await self._reader.read(routed, head, body)
+            forward = Forward(
+                plan=_plan_request(routed, request_id, read),
+                method=scope["method"],
+                target=_target(scope),
+                headers=[*head.forwarded, (REQUEST_ID.decode(), request_id)],
+                body=body,
+                may_repeat=_may_repeat(routed, scope),
+                reads_usage=routed is not Api.OTHER,
+                started_at=started_at,
+            )
+            await Exchange(self._relay, forward, answer).run()
+
+    async def _admit(self, head: RequestHead, receive: Receive) -> bytes:
+        """The request's body, if there is room for it.
+
+        Raises:
+            ClientClosedError: the client left before its end.
+        """
+        limits, counters = self._limits, self._counters
+        if counters.in_flight > limits.max_in_flight:
+            counters.overloaded += 1
+            raise _UnreadError(ErrorKind.OVERLOADED, "too many requests are in flight")
+        if (head.content_length or 0) <= limits.max_body_bytes:
+            with suppress(BodyTooLargeError):
+                return await read_body(receive, limits.max_body_bytes)
+        counters.body_too_large += 1
+        message = f"the request body is longer than {limits.max_body_bytes} bytes"
+        raise _UnreadError(ErrorKind.BODY_TOO_LARGE, message)
+
+    def _no_candidate(self, error: NoCandidateError) -> FrontDoorError:
+        """An unknown model is the client's mistake, but only once all workers are known."""
+        model = error.decision.model
+        if is_unknown_model(error.decision) and self._fleet.is_settled():
+            message = f"no worker serves the model {model!r}"
+            return FrontDoorError(ErrorKind.MODEL_NOT_FOUND, message, param="model")
+        return FrontDoorError(ErrorKind.NO_WORKER, "no worker can take this request at the moment")
+
+    def _own_answer(self, method: str, path: str) -> tuple[int, bytes] | None:
+        """Status and JSON of the routes that end here; None for what is to be forwarded."""
+        route = path.removesuffix("/")
+        is_own = route in ("/health", "/ready", "/v1/models") or route.startswith("/v1/models/")
+        if not is_own or method == "OPTIONS":
+            return None
+        if method not in ("GET", "HEAD"):
+            error = FrontDoorError(ErrorKind.METHOD_NOT_ALLOWED, f"{route} is read with GET")
+            return error.status, error.body()
+        if route == "/health":
+            return 200, b'{"status":"ok"}'
+        if route == "/ready":
+            readiness = self._fleet.readiness()
+            state = {"status": "ready" if readiness.is_ready else "not_ready"}
+            body = orjson.dumps(state | {"detail": readiness.detail})
+            return (200 if readiness.is_ready else 503), body
+        return self._models(route.removeprefix("/v1/models").removeprefix("/"))
+
+    def _models(self, name: str) -> tuple[int, bytes]:
+        cards = self._fleet.model_cards()
+        if not name:
+            return 200, orjson.dumps({"object": "list", "data": list(cards)})
+        for card in cards:
+            if card.get("id") == name:
+                return 200, orjson.dumps(dict(card))
+        error = FrontDoorError(ErrorKind.MODEL_NOT_FOUND, f"no worker serves the model {name!r}")
+        return error.status, error.body()
+
+
+class _UnreadError(FrontDoorError):
+    """A refusal of a request that still has body bytes on the way."""
+
+
+async def _refuse_unread(
+    answer: Answer,
+    receive: Receive,
+    refusal: FrontDoorError,
+    id_header: RawHeader,
+    linger_bytes: int,
+) -> None:
+    """Answer, then drop what is still coming for a moment: a connection that is closed on unread bytes is
+    reset, and the client might never see the answer."""
+    headers = [*refusal.headers(), id_header, (b"connection", b"close")]
+    await answer.begin(refusal.status, headers)
+    await answer.write(refusal.body())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            await discard_body(receive, linger_bytes)
+    await answer.finish()
+
+
+def _plan_request(api: Api, request_id: str, read: ReadRequest) -> PlanRequest:
+    view = read.view
+    if view is None:
+        return PlanRequest(request_id, api, None, None, time.time())
+    return PlanRequest(
+        request_id=request_id,
+        api=api,
+        model=view.model,
+        tokens=read.tokens,
+        time=time.time(),
+        cache_salt=view.cache_salt,
+        max_output_tokens=view.max_output_tokens,
+        is_streaming=view.is_streaming,
+        session_id=view.session_id,
+        timing_us=read.timing_us,
+    )
+
+
+def _target(scope: Scope) -> str:
+    """Path and query as they came, byte for byte; a byte beyond ASCII, which no URL may have, is escaped."""
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    target = path + b"?" + query if query else path
+    if target.isascii():
+        return target.decode("ascii")
+    return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in target)
+
+
+def _may_repeat(api: Api, scope: Scope) -> bool:
+    """Is it harmless to send the request twice? Routed requests compute and change nothing."""
+    return (
+        api is not Api.OTHER
+        or scope["method"] in _SAFE_METHODS
+        or scope["path"].removesuffix("/") in _REPEATABLE_PATHS
+    )

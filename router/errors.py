@@ -1,0 +1,99 @@
+"""What the front door answers when it answers itself: one table from kind to status and body.
+
+Bodies have the shape that OpenAI's clients read: ``{"error": {"message", "type", "param", "code"}}``.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import orjson
+
+from router.headers import RawHeader
+
+
+class ErrorKind(StrEnum):
+    """Everything that the front door refuses or reports on its own."""
+
+    MALFORMED = "malformed_request"
+    BODY_TOO_LARGE = "body_too_large"
+    MODEL_NOT_FOUND = "model_not_found"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    OVERLOADED = "overloaded"
+    NO_WORKER = "no_worker"
+    UNREACHABLE = "worker_unreachable"
+    BROKEN_OFF = "worker_broke_off"
+    TIMED_OUT = "worker_timed_out"
+    INTERNAL = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    status: int
+    type: str
+    retry_after_s: int | None = None
+
+
+_SHAPES = {
+    ErrorKind.MALFORMED: _Shape(400, "invalid_request_error"),
+    ErrorKind.BODY_TOO_LARGE: _Shape(413, "invalid_request_error"),
+    ErrorKind.MODEL_NOT_FOUND: _Shape(404, "invalid_request_error"),
+    ErrorKind.NOT_FOUND: _Shape(404, "invalid_request_error"),
+    ErrorKind.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
+    ErrorKind.OVERLOADED: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.NO_WORKER: _Shape(503, "server_error", retry_after_s=1),
+    ErrorKind.UNREACHABLE: _Shape(502, "server_error", retry_after_s=1),
+    ErrorKind.BROKEN_OFF: _Shape(502, "server_error"),
+    ErrorKind.TIMED_OUT: _Shape(504, "server_error"),
+    ErrorKind.INTERNAL: _Shape(500, "server_error"),
+}
+
+
+class FrontDoorError(Exception):
+    """The request ends here with an answer of the front door's own.
+
+    Attributes:
+        kind: selects status and body.
+        param: the field at fault, where there is one.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.param = param
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the answer."""
+        return _SHAPES[self.kind].status
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """When to try again, seconds; None where trying again is no use."""
+        return _SHAPES[self.kind].retry_after_s
+
+    def body(self) -> bytes:
+        """The answer's JSON body."""
+        error = {
+            "message": self.message,
+            "type": _SHAPES[self.kind].type,
+            "param": self.param,
+            "code": str(self.kind),
+        }
+        return orjson.dumps({"error": error})
+
+    def headers(self) -> list[RawHeader]:
+        """The answer's header section."""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(self.body())),
+        ]
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        return headers
+
+
+def sse_error(error: FrontDoorError) -> bytes:
+    """The error as a last server-sent event of a stream that has begun."""
+    return b"data: " + error.body() + b"\n\n"

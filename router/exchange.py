@@ -1,0 +1,326 @@
+"""One request's way to a worker and back: plan, forward, relay; once more elsewhere if nothing came.
+
+    plan ─▶ lease ─▶ send ─┬─ no answer ───────────▶ another rank, or 502/504
+                           ├─ 5xx, 429, 503 ───────▶ another rank once it is booked, else this answer
+                           └─ any other status ────▶ relay ─▶ usage ─▶ end
+
+Until the first byte of an answer has been relayed a request may be sent to another rank, within a
+budget of attempts; from then on a broken answer is told to the client and never mended.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from protocol import Rank
+from router.answer import Answer
+from router.counters import DataCounters, RetryReason
+from router.errors import ErrorKind, FrontDoorError, sse_error
+from router.headers import (
+    DP_RANK,
+    REQUEST_ID,
+    RawHeader,
+    is_encoded,
+    is_event_stream,
+    relayed_headers,
+)
+from router.lease import Lease, OutcomeListener
+from router.tail import Tail, Usage, has_error_event, read_usage
+from router.upstream import Fault, Upstream, UpstreamAnswer, UpstreamError
+from scoring.brain import (
+    Brain,
+    NoCandidateError,
+    Outcome,
+    OutcomeKind,
+    PlanRequest,
+    TooManyRequestsError,
+)
+from scoring.decision import Decision, Exclusion
+
+_BUSY_STATUSES = frozenset({429, 503})
+_OUTCOMES = {
+    Fault.CONNECT: OutcomeKind.CONNECT_FAILED,
+    Fault.RESET: OutcomeKind.BROKEN_OFF,
+    Fault.MALFORMED: OutcomeKind.WORKER_ERROR,
+    Fault.TIMEOUT: OutcomeKind.TIMED_OUT,
+}
+_RETRIES = {
+    Fault.CONNECT: RetryReason.CONNECT,
+    Fault.RESET: RetryReason.RESET,
+    Fault.MALFORMED: RetryReason.MALFORMED,
+}
+_REFUSALS = {
+    Fault.CONNECT: (ErrorKind.UNREACHABLE, "the worker could not be reached"),
+    Fault.RESET: (ErrorKind.BROKEN_OFF, "the worker closed the connection before it answered"),
+    Fault.MALFORMED: (ErrorKind.BROKEN_OFF, "the worker's answer was not HTTP"),
+    Fault.TIMEOUT: (ErrorKind.TIMED_OUT, "the worker did not answer in time"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One request as it goes on to a worker.
+
+    Attributes:
+        plan: what the brain is asked.
+        target: raw path and query.
+        may_repeat: sending it twice does no harm.
+        reads_usage: the answer's end is read for what the engine reports.
+        started_at: when the client's request came, monotonic seconds.
+    """
+
+    plan: PlanRequest
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    may_repeat: bool
+    reads_usage: bool
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """What every exchange works with.
+
+    Attributes:
+        max_attempts: ranks that one request is sent to at most.
+        names_worker: tell the client which rank served it.
+    """
+
+    brain: Brain
+    upstream: Upstream
+    listener: OutcomeListener
+    counters: DataCounters
+    max_attempts: int = 3
+    names_worker: bool = True
+    clock: Callable[[], float] = time.monotonic
+
+
+class Exchange:
+    """One request. ``run`` it once."""
+
+    __slots__ = (
+        "_answer",
+        "_excluded",
+        "_forward",
+        "_has_refreshed",
+        "_num_attempts",
+        "_relay",
+        "_was_busy",
+    )
+
+    def __init__(self, relay: Relay, forward: Forward, answer: Answer) -> None:
+        self._relay = relay
+        self._forward = forward
+        self._answer = answer
+        self._excluded: frozenset[Rank] = frozenset()
+        self._num_attempts = 0
+        self._was_busy = False
+        self._has_refreshed = False
+
+    async def run(self) -> None:
+        """Serve the request.
+
+        Every lease that is booked is ended, however this ends. Cancelling closes the connection to
+        the worker.
+
+        Raises:
+            NoCandidateError: no rank can take it; nothing was sent to the client.
+            TooManyRequestsError: the brain is full; nothing was sent to the client.
+            FrontDoorError: every attempt failed; nothing was sent to the client.
+        """
+        lease: Lease | None = self._book()
+        while lease is not None:
+            with lease:
+                lease = await self._attempt(lease)
+
+    async def _attempt(self, lease: Lease) -> Lease | None:
+        """Send to the lease's rank and relay the answer; or return the lease of the next attempt."""
+        try:
+            answer = await self._send(lease)
+        except UpstreamError as error:
+            lease.end(Outcome(_OUTCOMES[error.fault]))
+            another = self._after_fault(lease, error.fault)
+            if another is None:
+                kind, message = _REFUSALS[error.fault]
+                raise FrontDoorError(kind, message) from error
+            return another
+        try:
+            another = self._instead_of(lease, answer.status)
+            if another is None:
+                await self._relay_answer(lease, answer)
+            return another
+        finally:
+            answer.close()
+
+    async def _send(self, lease: Lease) -> UpstreamAnswer:
+        """Send the request. A connection that was closed while idle shows as a reset before any answer, so
+        the first such reset is followed by one more try on the same rank."""
+        forward, plan = self._forward, lease.plan
+        headers = list(forward.headers)
+        if plan.num_ranks > 1:
+            headers = [field for field in headers if field[0] != DP_RANK]
+            headers.append((DP_RANK, str(plan.rank.dp_rank)))
+        url = plan.url + forward.target
+        try:
+            return await self._relay.upstream.send(forward.method, url, headers, forward.body)
+        except UpstreamError as error:
+            if error.fault is not Fault.RESET or self._has_refreshed or not forward.may_repeat:
+                raise
+        self._has_refreshed = True
+        self._relay.counters.retries[RetryReason.FRESH_CONNECTION] += 1
+        return await self._relay.upstream.send(forward.method, url, headers, forward.body)
+
+    def _after_fault(self, lease: Lease, fault: Fault) -> Lease | None:
+        """Another rank after no answer. What may have been begun is repeated only if that does no harm, and
+        never after a long wait."""
+        if fault is Fault.TIMEOUT or (fault is not Fault.CONNECT and not self._forward.may_repeat):
+            return None
+        return self._book_another(lease, _RETRIES[fault])
+
+    def _instead_of(self, lease: Lease, status: int) -> Lease | None:
+        """Another rank instead of an answer that says the worker is busy (once) or broken."""
+        if status in _BUSY_STATUSES:
+            if self._was_busy:
+                return None
+            self._was_busy = True
+            lease.end(Outcome(OutcomeKind.BUSY))
+            return self._book_another(lease, RetryReason.BUSY)
+        if status >= 500:
+            lease.end(Outcome(OutcomeKind.WORKER_ERROR))
+            if self._forward.may_repeat:
+                return self._book_another(lease, RetryReason.WORKER_ERROR)
+        return None
+
+    def _book_another(self, lease: Lease, reason: RetryReason) -> Lease | None:
+        """A lease on a rank of another worker, if the budget allows and there is one."""
+        plan = lease.plan
+        self._excluded |= {Rank(plan.rank.worker, rank) for rank in range(plan.num_ranks)}
+        if self._num_attempts >= self._relay.max_attempts:
+            return None
+        try:
+            another = self._book()
+        except (NoCandidateError, TooManyRequestsError):
+            return None
+        self._relay.counters.retries[reason] += 1
+        return another
+
+    def _book(self) -> Lease:
+        """Ask the brain for a rank.
+
+        Raises:
+            NoCandidateError: no rank can take it.
+            TooManyRequestsError: the brain is full.
+        """
+        relay, request = self._relay, self._forward.plan
+        if self._excluded:
+            request = replace(request, excluded=self._excluded)
+        now = relay.clock()
+        try:
+            plan = relay.brain.plan(request, now)
+        except NoCandidateError as error:
+            if request.api != "other" or not is_unknown_model(error.decision):
+                raise
+            # An unrouted path may mean something else by "model": a worker knows.
+            plan = relay.brain.plan(replace(request, model=None), now)
+        self._num_attempts += 1
+        return Lease(relay.brain, plan, relay.clock, relay.listener)
+
+    async def _relay_answer(self, lease: Lease, answer: UpstreamAnswer) -> None:
+        """Pass the answer on as it comes."""
+        headers = relayed_headers(answer.headers, answer.status)
+        headers += self._own_headers(lease)
+        await self._answer.begin(answer.status, headers)
+        is_stream = is_event_stream(headers)
+        is_readable = self._forward.reads_usage and not is_encoded(headers)
+        tail = Tail() if is_readable or is_stream else None
+        try:
+            await self._relay_body(lease, answer, tail, is_stream=is_stream)
+        except UpstreamError as error:
+            timed_out = error.fault is Fault.TIMEOUT
+            kind = OutcomeKind.TIMED_OUT if timed_out else OutcomeKind.BROKEN_OFF
+            lease.end(Outcome(kind))
+            self._relay.counters.broken_streams += 1
+            if is_stream and tail is not None and not is_encoded(headers):
+                await self._tell_broken(headers, tail, error.fault)
+            # The answer is left unfinished: the server aborts the transfer, so that the client can tell.
+
+    async def _relay_body(
+        self, lease: Lease, answer: UpstreamAnswer, tail: Tail | None, *, is_stream: bool
+    ) -> None:
+        is_first = True
+        while True:
+            chunk = await answer.read()
+            if is_first and chunk:
+                is_first = False
+                now = self._relay.clock()
+                self._relay.counters.ttft_s.observe(now - self._forward.started_at)
+                if is_stream:
+                    lease.first_byte()
+            if tail is not None:
+                tail.append(chunk)
+            if answer.is_complete:
+                lease.end(self._outcome(lease, answer.status, tail, is_stream=is_stream))
+                await self._answer.finish(chunk)
+                return
+            await self._answer.write(chunk)
+
+    async def _tell_broken(self, headers: Sequence[RawHeader], tail: Tail, fault: Fault) -> None:
+        """A last event that says so, where the framing leaves room for it."""
+        if any(name == b"content-length" for name, _ in headers):
+            return
+        kind = ErrorKind.TIMED_OUT if fault is Fault.TIMEOUT else ErrorKind.BROKEN_OFF
+        event = sse_error(FrontDoorError(kind, "the worker broke off within its answer"))
+        await self._answer.write(event if tail.ends_event() else b"\n\n" + event)
+
+    def _outcome(self, lease: Lease, status: int, tail: Tail | None, *, is_stream: bool) -> Outcome:
+        if status in _BUSY_STATUSES:
+            return Outcome(OutcomeKind.BUSY)
+        if status >= 500:
+            return Outcome(OutcomeKind.WORKER_ERROR)
+        if status >= 400:
+            return Outcome(OutcomeKind.CLIENT_ERROR)
+        if tail is None or not self._forward.reads_usage:
+            return Outcome(OutcomeKind.COMPLETED)
+        end = tail.last_bytes()
+        if is_stream and has_error_event(end):
+            return Outcome(OutcomeKind.WORKER_ERROR)
+        usage = read_usage(end)
+        self._count_usage(lease, usage)
+        return Outcome(
+            OutcomeKind.COMPLETED, usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
+        )
+
+    def _count_usage(self, lease: Lease, usage: Usage) -> None:
+        if usage.cached_tokens is None:
+            return
+        counters = self._relay.counters
+        counters.reported_cached_tokens += usage.cached_tokens
+        counters.reported_prompt_tokens += usage.prompt_tokens or 0
+        counters.predicted_cached_tokens += _predicted_tokens(lease.plan.decision)
+
+    def _own_headers(self, lease: Lease) -> list[RawHeader]:
+        own = [(REQUEST_ID, self._forward.plan.request_id.encode())]
+        if self._relay.names_worker:
+            rank = lease.plan.rank
+            own.append((b"x-kvroute-worker", rank.worker.encode()))
+            own.append((b"x-kvroute-dp-rank", b"%d" % rank.dp_rank))
+        return own
+
+
+def is_unknown_model(decision: Decision) -> bool:
+    """Was every rank excluded because it serves another model?"""
+    reasons = {candidate.excluded_by for candidate in decision.candidates}
+    return reasons | set(decision.excluded) == {Exclusion.OTHER_MODEL}
+
+
+def _predicted_tokens(decision: Decision) -> int:
+    chosen = decision.chosen
+    for candidate in decision.candidates:
+        if chosen is not None and (candidate.worker, candidate.dp_rank) == (
+            chosen.worker,
+            chosen.dp_rank,
+        ):
+            return candidate.matched_tokens
+    return 0

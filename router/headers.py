@@ -1,0 +1,129 @@
+"""Header rules of a proxy: what goes on, what stays on its own hop, who names a request.
+
+Header fields that speak of one connection (RFC 9110 §7.6.1) are dropped in both directions, with every
+field that ``Connection`` names. Framing is made anew on each hop: a request body is sent with its
+length, an answer keeps the worker's length or is chunked, never both. Everything else passes in order,
+repeats included.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+RawHeader = tuple[bytes, bytes]
+
+REQUEST_ID = b"x-request-id"
+DP_RANK = "x-data-parallel-rank"
+MAX_REQUEST_ID = 128
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Made anew for the worker: its address, the body's length, the answered expectation.
+_REMADE = frozenset({b"host", b"content-length", b"expect", REQUEST_ID})
+_BODILESS = frozenset({204, 304})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What the front door reads in a client's header section, and what of it goes on.
+
+    Attributes:
+        forwarded: name and value in the client's order, without the hop's own.
+        content_length: as declared; None where it is not, or is no number.
+        is_encoded: the body is compressed: it passes as it is and is not read here.
+        request_id: the client's, if it is fit to be passed on.
+        expects_continue: the client waits before it sends the body.
+    """
+
+    forwarded: list[tuple[str, str]]
+    content_length: int | None
+    is_encoded: bool
+    is_json: bool
+    request_id: str | None
+    expects_continue: bool
+
+
+def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
+    """One pass over a request's header section; names are lower case, as the server hands them over."""
+    named = _connection_names(raw)
+    forwarded: list[tuple[str, str]] = []
+    length: int | None = None
+    is_encoded = is_json = expects_continue = False
+    request_id: str | None = None
+    for name, value in raw:
+        if name == b"content-length":
+            length = int(value) if value.isdigit() else None
+        elif name == b"content-encoding":
+            is_encoded = value.strip().lower() not in (b"", b"identity")
+        elif name == b"content-type":
+            is_json = value.split(b";", 1)[0].strip().lower().endswith(b"json")
+        elif name == REQUEST_ID:
+            request_id = _sane_id(value)
+        elif name == b"expect":
+            expects_continue = value.lower() == b"100-continue"
+        if name not in _HOP_BY_HOP and name not in _REMADE and name not in named:
+            forwarded.append((name.decode("ascii"), value.decode("utf-8", "surrogateescape")))
+    return RequestHead(forwarded, length, is_encoded, is_json, request_id, expects_continue)
+
+
+def relayed_headers(raw: Iterable[RawHeader], status: int) -> list[RawHeader]:
+    """The worker's header section as the client gets it, names in lower case.
+
+    ``x-request-id`` is left out: the front door adds its own. A length beside chunked coding, or on an
+    answer that has no body, is left out too.
+    """
+    lowered = [(name.lower(), value) for name, value in raw]
+    dropped = set(_connection_names(lowered))
+    dropped.add(REQUEST_ID)
+    if status in _BODILESS or any(name == b"transfer-encoding" for name, _ in lowered):
+        dropped.add(b"content-length")
+    return [
+        header for header in lowered if header[0] not in _HOP_BY_HOP and header[0] not in dropped
+    ]
+
+
+def header(headers: Iterable[RawHeader], name: bytes) -> bytes | None:
+    """The first value of a field; names in lower case."""
+    for found, value in headers:
+        if found == name:
+            return value
+    return None
+
+
+def is_event_stream(headers: Iterable[RawHeader]) -> bool:
+    """Is the body a stream of server-sent events?"""
+    value = header(headers, b"content-type")
+    return value is not None and value.lstrip().lower().startswith(b"text/event-stream")
+
+
+def is_encoded(headers: Iterable[RawHeader]) -> bool:
+    """Is the body compressed or otherwise coded?"""
+    value = header(headers, b"content-encoding")
+    return value is not None and value.strip().lower() not in (b"", b"identity")
+
+
+def _connection_names(raw: Iterable[RawHeader]) -> frozenset[bytes]:
+    """Fields that ``Connection`` declares to be the hop's own."""
+    values = [value for name, value in raw if name == b"connection"]
+    if not values:
+        return frozenset()
+    return frozenset(
+        token.strip().lower() for value in values for token in value.split(b",") if token.strip()
+    )
+
+
+def _sane_id(value: bytes) -> str | None:
+    """A client's request id is kept if it is short and of visible ASCII."""
+    if not 0 < len(value) <= MAX_REQUEST_ID or not all(0x21 <= byte <= 0x7E for byte in value):
+        return None
+    return value.decode("ascii")

@@ -1,0 +1,62 @@
+"""One plan's lease: whatever becomes of the attempt, the brain hears of its end exactly once."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+from protocol import Rank
+from scoring.brain import Brain, Outcome, OutcomeKind, Plan
+
+
+class OutcomeListener(Protocol):
+    """Wants to know how each attempt ended."""
+
+    def attempt_ended(self, rank: Rank, kind: OutcomeKind, now: float) -> None:
+        """An attempt on ``rank`` is over."""
+
+
+class Lease:
+    """The claim of one attempt on one rank.
+
+    Entered right after planning, with nothing awaited in between, and left on every path: by its own
+    ``end``, or, when the block is left without one (the client closed, the process stops, a bug), as
+    closed by the client, which blames nobody. Releasing awaits nothing, so no cancellation can tear it.
+    """
+
+    __slots__ = ("_brain", "_clock", "_has_ended", "_is_answering", "_listener", "plan")
+
+    def __init__(
+        self, brain: Brain, plan: Plan, clock: Callable[[], float], listener: OutcomeListener
+    ) -> None:
+        self.plan = plan
+        self._brain = brain
+        self._clock = clock
+        self._listener = listener
+        self._is_answering = False
+        self._has_ended = False
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end(Outcome(OutcomeKind.CLIENT_CLOSED))
+
+    def first_byte(self) -> None:
+        """The first bytes of the answer's content came. Idempotent."""
+        if not self._is_answering:
+            self._is_answering = True
+            self._brain.first_byte(self.plan.plan_id, self._clock())
+
+    def end(self, outcome: Outcome) -> None:
+        """Release the claim. The first call counts, later ones do nothing."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        now = self._clock()
+        self._brain.finish(self.plan.plan_id, outcome, now)
+        self._listener.attempt_ended(self.plan.rank, outcome.kind, now)

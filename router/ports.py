@@ -1,0 +1,76 @@
+"""Listening: sockets bound before anything runs, and one uvicorn server a port.
+
+Signals are not the servers' business: the service stops them in its own order.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_BACKLOG = 2048
+
+
+class PortInUseError(Exception):
+    """An address cannot be listened on. The message names it."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound, listening socket; port 0 lets the system choose.
+
+    Accepted connections inherit TCP_NODELAY. It is set here because asyncio sets it on sockets of explicit
+    protocol TCP only, and without it short chunks on a kept connection wait 40 ms for an acknowledgement.
+
+    Raises:
+        PortInUseError: the address is taken, unknown, or not allowed.
+    """
+    bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    try:
+        listener = socket.create_server((bare, port), family=family, backlog=_BACKLOG)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        raise PortInUseError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}"
+        ) from error
+
+
+def address_of(sock: socket.socket) -> str:
+    """``host:port`` as it is listened on."""
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class PortServer(uvicorn.Server):
+    """A server that leaves signals alone; ``should_exit`` stops it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing to capture."""
+        yield
+
+    def stop(self) -> None:
+        """Stop accepting, finish what runs within the grace time, then cancel it."""
+        self.should_exit = True
+
+
+def make_server(app: ASGIApp, *, keep_alive_s: float, grace_s: float) -> PortServer:
+    """A server for one ASGI application; headers of answers are the application's alone."""
+    return PortServer(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=max(1, round(keep_alive_s)),
+            timeout_graceful_shutdown=max(1, round(grace_s)),
+        )
+    )

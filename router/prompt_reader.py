@@ -1,0 +1,101 @@
+"""Read what routing needs from a request's body: the view of it, and the prompt's tokens.
+
+Small bodies are read on the event loop, where it costs less than a thread's round trip; large ones in a
+thread, so that no stream waits for them. A body without tokens here is still served, by load alone, and
+counted with its reason.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prompt import (
+    Api,
+    MalformedRequestError,
+    NoTokensError,
+    NoTokensReason,
+    PromptModel,
+    RequestView,
+    view_request,
+)
+from protocol import TokenBytes
+from router.counters import DataCounters, UnroutedReason
+from router.errors import ErrorKind, FrontDoorError
+from router.headers import RequestHead
+
+INLINE_BYTES = 16 * 1024
+
+
+class PromptModelSource(Protocol):
+    """Knows the template and tokenizer of each model."""
+
+    def prompt_model(self, name: str | None) -> PromptModel | None:
+        """By the name that a request uses; a request without one means the only model there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What was read.
+
+    Attributes:
+        view: None where the body was not read.
+        tokens: None where the request goes by load alone.
+        timing_us: microseconds by stage.
+    """
+
+    view: RequestView | None = None
+    tokens: TokenBytes | None = None
+    timing_us: Mapping[str, int] = field(default_factory=dict)
+    unrouted: str | None = None
+
+
+class PromptReader:
+    """Reads bodies. The executor's queue is bounded by the front door's limit of requests in flight."""
+
+    def __init__(
+        self, models: PromptModelSource, executor: Executor, counters: DataCounters
+    ) -> None:
+        self._models = models
+        self._executor = executor
+        self._counters = counters
+
+    async def read(self, api: Api, head: RequestHead, body: bytes) -> ReadRequest:
+        """Read one request's body.
+
+        Raises:
+            FrontDoorError: the body of a routed API is no JSON object.
+        """
+        if api is Api.OTHER and not head.is_json:
+            return ReadRequest()
+        if head.is_encoded:
+            found = ReadRequest(unrouted=UnroutedReason.ENCODED_BODY)
+        elif len(body) <= INLINE_BYTES:
+            found = self._read(api, body)
+        else:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._executor, self._read, api, body)
+        if found.unrouted is not None and api is not Api.OTHER:
+            self._counters.unrouted[found.unrouted] += 1
+        return found
+
+    def _read(self, api: Api, body: bytes) -> ReadRequest:
+        """Runs on the loop or in a thread; touches nothing but the body and the models."""
+        try:
+            view = view_request(api, body)
+        except MalformedRequestError as error:
+            if api is Api.OTHER:
+                return ReadRequest()
+            raise FrontDoorError(ErrorKind.MALFORMED, str(error)) from error
+        if api is Api.OTHER:
+            return ReadRequest(view)
+        model = self._models.prompt_model(view.model)
+        if model is None:
+            return ReadRequest(view, unrouted=NoTokensReason.NO_TOKENIZER)
+        try:
+            prompt = model.prompt_tokens(view)
+        except NoTokensError as error:
+            return ReadRequest(view, unrouted=error.reason)
+        timing_us = {"render": prompt.render_us, "tokenize": prompt.tokenize_us}
+        return ReadRequest(view, prompt.tokens, timing_us)

@@ -1,0 +1,116 @@
+"""A tiny brain: ranks in turn, every booking remembered until it is finished."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from protocol import Rank, WorkerId
+from scoring import (
+    Candidate,
+    Decision,
+    Exclusion,
+    NoCandidateError,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanRequest,
+    RankName,
+    Reason,
+)
+
+
+@dataclass
+class StubBrain:
+    """Implements ``scoring.brain.Brain`` for workers that all serve ``model``."""
+
+    urls: dict[str, str]
+    num_ranks: int = 1
+    model: str = "m"
+    open: dict[int, Plan] = field(default_factory=dict)
+    requests: list[PlanRequest] = field(default_factory=list)
+    first_bytes: Counter[int] = field(default_factory=Counter)
+    outcomes: list[tuple[Rank, Outcome]] = field(default_factory=list)
+    num_unknown: int = 0
+    fault: Exception | None = None
+
+    def plan(self, request: PlanRequest, now: float) -> Plan:
+        """The first rank that is not excluded, the least used first."""
+        if self.fault is not None:
+            raise self.fault
+        self.requests.append(request)
+        ranks = [Rank(WorkerId(name), rank) for name in self.urls for rank in range(self.num_ranks)]
+        used = Counter(plan.rank for plan in self.open.values())
+        if request.model not in (None, self.model):
+            raise NoCandidateError(_decision(request, None, {Exclusion.OTHER_MODEL: len(ranks)}))
+        free = sorted((used[rank], rank) for rank in ranks if rank not in request.excluded)
+        if not free:
+            raise NoCandidateError(_decision(request, None, {Exclusion.ALREADY_TRIED: len(ranks)}))
+        rank = free[0][1]
+        plan = Plan(
+            len(self.requests),
+            rank,
+            self.urls[rank.worker],
+            _decision(request, rank, {}),
+            self.num_ranks,
+        )
+        self.open[plan.plan_id] = plan
+        return plan
+
+    def first_byte(self, plan_id: int, now: float) -> None:
+        """Count it."""
+        self.first_bytes[plan_id] += 1
+
+    def finish(self, plan_id: int, outcome: Outcome, now: float) -> None:
+        """Release the booking."""
+        plan = self.open.pop(plan_id, None)
+        if plan is None:
+            self.num_unknown += 1
+        else:
+            self.outcomes.append((plan.rank, outcome))
+
+    @property
+    def kinds(self) -> list[OutcomeKind]:
+        """How the attempts ended, in order."""
+        return [outcome.kind for _, outcome in self.outcomes]
+
+    def check(self) -> None:
+        """Every plan was finished, and finished once."""
+        assert not self.open, self.open
+        assert self.num_unknown == 0
+
+
+def _decision(request: PlanRequest, rank: Rank | None, excluded: dict[str, int]) -> Decision:
+    chosen = None if rank is None else RankName(rank.worker, rank.dp_rank)
+    candidates = () if rank is None else (_candidate(rank),)
+    return Decision(
+        request_id=request.request_id,
+        time=request.time,
+        model=request.model or "",
+        api=request.api,
+        policy="stub",
+        prompt_tokens=None,
+        chosen=chosen,
+        reason=Reason.ROUND_ROBIN if chosen else Reason.NO_CANDIDATE,
+        candidates=candidates,
+        num_candidates=len(candidates),
+        excluded=excluded,
+    )
+
+
+def _candidate(rank: Rank) -> Candidate:
+    return Candidate(
+        worker=rank.worker,
+        dp_rank=rank.dp_rank,
+        eligible=True,
+        excluded_by=None,
+        trust="exact",
+        block_size=4,
+        gpu_blocks=2,
+        host_pinned_blocks=0,
+        storage_blocks=0,
+        predicted_blocks=0,
+        observed_blocks=0,
+        matched_tokens=8,
+        in_flight=0,
+        queued_prefill_tokens=0,
+        cost_ms=1.0,
+    )

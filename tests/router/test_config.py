@@ -1,0 +1,143 @@
+"""Where configuration comes from, and what is said about what is wrong with it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from protocol import DEFAULT_ENGINE_MODEL
+from router.config import ConfigError, RouterConfig, is_loopback, load_config
+from scoring import PolicyName
+
+
+def load(
+    path: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> RouterConfig:
+    return load_config(path, overrides or {}, environ or {})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kvroute.yaml"
+    path.write_text(
+        "port: 1000\ncontrol_port: 1001\npolicy: random\n"
+        "workers: [http://a:1/, {url: 'http://b:2', name: second}]\n"
+        "timeouts: {connect_s: 2, idle_s: 3}\n"
+    )
+    return path
+
+
+def test_flags_before_environment_before_file_before_defaults(file: Path) -> None:
+    environ = {
+        "KVROUTE_CONTROL_PORT": "2001",
+        "KVROUTE_PORT": "2000",
+        "KVROUTE_TIMEOUTS__IDLE_S": "5",
+        "OTHER_PORT": "1",
+    }
+    overrides = {"port": 3000, "policy": None, "timeouts": {"first_byte_s": 9}}
+    config = load(file, overrides, environ)
+    assert (config.port, config.control_port) == (3000, 2001)
+    assert config.policy is PolicyName.RANDOM
+    timeouts = config.timeouts
+    assert (timeouts.connect_s, timeouts.idle_s, timeouts.first_byte_s) == (2, 5, 9)
+    assert timeouts.probe_s == RouterConfig().timeouts.probe_s
+
+
+def test_workers_as_strings_and_mappings(file: Path) -> None:
+    config = load(file)
+    assert [(entry.url, entry.worker) for entry in config.workers] == [
+        ("http://a:1", "a:1"),
+        ("http://b:2", "second"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", ["http://a:1,http://b:1", '["http://a:1", {"url": "http://b:1"}]']
+)
+def test_workers_from_the_environment(value: str) -> None:
+    config = load(environ={"KVROUTE_WORKERS": value})
+    assert [entry.url for entry in config.workers] == ["http://a:1", "http://b:1"]
+
+
+def test_addresses_that_kubernetes_injects_are_not_ports() -> None:
+    assert load(environ={"KVROUTE_PORT": "tcp://10.0.0.1:80"}).port == 8080
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"prot": 1}, "prot: unknown field"),
+        ({"timeouts": {"connect": 1}}, "timeouts.connect: unknown field"),
+        ({"workers": [{"url": "http://a", "nam": "x"}]}, "workers.0.nam: unknown field"),
+        ({"workers": ["http://a:1", "ftp://b"]}, "workers.1.url: not an http URL"),
+        ({"workers": ["http://u:p@a:1"]}, "workers.0.url: "),
+        ({"workers": ["http://a:99999"]}, "workers.0.url: "),
+        ({"workers": ["http://a:1", "http://a:1/"]}, "workers.1: a second worker named 'a:1'"),
+        ({"port": 70_000}, "port: "),
+        ({"port": "x"}, "port: "),
+        ({"policy": "best"}, "policy: "),
+        ({"limits": {"max_attempts": 0}}, "limits.max_attempts: "),
+        ({"timeouts": {"idle_s": -1}}, "timeouts.idle_s: "),
+        ({"breaker": {"cool_down_s": 9, "max_cool_down_s": 1}}, "breaker: max_cool_down_s"),
+        ({"engine": {"host_hit_weight": 0.8, "load_back_tokens_per_s": 1}}, "engine: "),
+        ({"engine": {"storage_hit_weight": 1}}, "engine.storage_hit_weight: "),
+        ({"control_host": "0.0.0.0"}, "control_token: required"),
+        ({"control_host": "::", "control_token": ""}, "control_token: "),
+        ({"log_level": "loud"}, "log_level: "),
+    ],
+)
+def test_an_error_names_the_field(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(None, overrides)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("- a", "holds no mapping"), ("a: [", "not YAML"), ("other: 1", "other: unknown field")],
+)
+def test_bad_files(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none.yaml: cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_bad_environment_names_the_field() -> None:
+    with pytest.raises(ConfigError, match="tokenizers"):
+        load(environ={"KVROUTE_TOKENIZERS": "{"})
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("")
+    assert load(path).port == 8080
+
+
+def test_a_token_opens_the_control_port_and_stays_out_of_sight() -> None:
+    config = load(None, {"control_host": "0.0.0.0", "control_token": "s3cret"})
+    assert "s3cret" not in repr(config)
+
+
+def test_engine_rates() -> None:
+    assert load().engine.model() == DEFAULT_ENGINE_MODEL
+    engine = {"prefill_tokens_per_s": 1000.0, "host_hit_weight": 0.5}
+    model = load(None, {"engine": engine}).engine.model()
+    assert (model.prefill_tokens_per_s, model.load_back_tokens_per_s) == (1000.0, 2000.0)
+    assert model.decode_ms == DEFAULT_ENGINE_MODEL.decode_ms
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("::1", True), ("[::1]", True), ("localhost", True), ("127.9.9.9", True),
+     ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.org", False), ("", False)],
+)  # fmt: skip
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

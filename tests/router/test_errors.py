@@ -1,0 +1,26 @@
+"""Every error has an answer that clients can read."""
+
+import json
+
+import pytest
+
+from router.errors import ErrorKind, FrontDoorError, sse_error
+
+
+@pytest.mark.parametrize("kind", ErrorKind)
+def test_status_body_and_headers(kind: ErrorKind) -> None:
+    error = FrontDoorError(kind, "what went wrong", param="model")
+    body = json.loads(error.body())["error"]
+    assert body == {
+        "message": "what went wrong",
+        "type": body["type"],
+        "param": "model",
+        "code": kind.value,
+    }
+    headers = dict(error.headers())
+    assert headers[b"content-length"] == str(len(error.body())).encode()
+    assert 400 <= error.status < 600
+    if error.status in (429, 503):
+        assert int(headers[b"retry-after"]) >= 1
+    assert (body["type"] == "invalid_request_error") is (error.status < 500 and error.status != 429)
+    assert sse_error(error) == b"data: " + error.body() + b"\n\n"

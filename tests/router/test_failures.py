@@ -1,0 +1,369 @@
+"""Workers that fail, in every way and at every point: what the client gets, and what stays booked."""
+
+import asyncio
+import json
+
+import pytest
+
+from router.upstream import UpstreamTimeouts
+from scoring import OutcomeKind, TooManyRequestsError
+from tests.router.front_door import FrontDoor, WireAnswer, ask, connect, front_door
+from tests.router.stub_worker import (
+    LAST_CHUNK,
+    SSE_HEAD,
+    Peer,
+    Script,
+    answering,
+    chunk,
+    response,
+    stub_worker,
+)
+
+CHAT = "/v1/chat/completions"
+NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
+OK = answering(response(b'{"ok":true}'))
+
+
+async def close_at_once(peer: Peer) -> None:
+    peer.close()
+
+
+async def reset_at_once(peer: Peer) -> None:
+    peer.reset()
+
+
+async def garbage(peer: Peer) -> None:
+    await peer.send(b"SSH-2.0-OpenSSH\r\n\r\n")
+    peer.close()
+
+
+async def two_lengths(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc")
+    peer.close()
+
+
+async def close_after_headers(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+    peer.close()
+
+
+async def reset_within_length(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+    peer.reset()
+
+
+async def close_within_chunks(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"abc"))
+    peer.close()
+
+
+async def reset_without_length(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\n\r\nabc")
+    await peer.reader.read(0)
+    peer.reset()
+
+
+def code(answer: WireAnswer) -> str:
+    """The code of an error body."""
+    return str(json.loads(answer.body)["error"]["code"])
+
+
+@pytest.mark.parametrize("script", [close_at_once, reset_at_once, garbage, two_lengths])
+async def test_a_worker_that_never_answers_is_followed_by_another(script: Script) -> None:
+    async with (
+        stub_worker(script) as bad,
+        stub_worker(OK) as good,
+        front_door(bad.url, good.url) as door,
+    ):
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, answer.body) == (200, b'{"ok":true}')
+    assert answer.values("x-kvroute-worker") == ["w1"]
+    assert door.brain.kinds[-1] is OutcomeKind.COMPLETED
+    assert len(door.brain.kinds) == 2
+    assert door.brain.requests[1].excluded == {door.brain.outcomes[0][0]}
+
+
+async def test_a_refused_connection_is_followed_by_another() -> None:
+    async with stub_worker(OK) as good, front_door(NOBODY, good.url) as door:
+        answer = await ask(door)
+        await door.settled()
+    assert answer.status == 200
+    assert door.brain.kinds == [OutcomeKind.CONNECT_FAILED, OutcomeKind.COMPLETED]
+    assert door.counters.retries == {"connect": 1}
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        (close_at_once, 502, "worker_broke_off"),
+        (reset_at_once, 502, "worker_broke_off"),
+        (garbage, 502, "worker_broke_off"),
+    ],
+)
+async def test_alone_it_fails_with_a_body_that_clients_can_read(
+    script: Script, status: int, error: str
+) -> None:
+    async with stub_worker(script) as bad, front_door(bad.url) as door:
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, code(answer)) == (status, error)
+
+
+async def test_nobody_reachable_is_502_with_retry_after() -> None:
+    async with front_door(NOBODY, NOBODY) as door:
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, code(answer)) == (502, "worker_unreachable")
+    assert answer.values("retry-after") == ["1"]
+    assert door.brain.kinds == [OutcomeKind.CONNECT_FAILED] * 2
+
+
+async def test_attempts_are_bounded() -> None:
+    async with front_door(*[NOBODY] * 5, max_attempts=3) as door:
+        assert (await ask(door)).status == 502
+        await door.settled()
+    assert len(door.brain.kinds) == 3
+
+
+async def test_a_connection_closed_while_idle_is_opened_again_on_the_same_rank() -> None:
+    """The worker closes after its first answer, just as the second request comes."""
+
+    async def script(peer: Peer) -> None:
+        if len(worker.requests) == 2:
+            peer.close()
+        else:
+            await peer.send(response(b"{}"))
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        assert (await ask(door)).status == 200
+        assert (await ask(door)).status == 200
+        await door.settled()
+    assert door.brain.kinds == [OutcomeKind.COMPLETED] * 2
+    assert door.counters.retries == {"fresh_connection": 1}
+    assert worker.num_accepts == 2
+
+
+@pytest.mark.parametrize(("path", "num_sent"), [("/files", 1), ("/v1/embeddings", 3)])
+async def test_what_may_change_something_is_not_sent_twice(path: str, num_sent: int) -> None:
+    async with (
+        stub_worker(close_at_once) as bad,
+        stub_worker(OK) as good,
+        front_door(bad.url, good.url) as door,
+    ):
+        await ask(door, "POST", path)
+        await door.settled()
+    assert len(bad.requests) + len(good.requests) == num_sent
+
+
+async def test_what_was_never_sent_may_be_sent() -> None:
+    async with stub_worker(OK) as good, front_door(NOBODY, good.url) as door:
+        assert (await ask(door, "POST", "/files")).status == 200
+        await door.settled()
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_a_5xx_is_tried_elsewhere(status: int) -> None:
+    async with (
+        stub_worker(answering(response(b"{}", status=status))) as bad,
+        stub_worker(OK) as good,
+        front_door(bad.url, good.url) as door,
+    ):
+        assert (await ask(door)).status == 200
+        await door.settled()
+    assert door.brain.kinds == [OutcomeKind.WORKER_ERROR, OutcomeKind.COMPLETED]
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+async def test_with_nobody_else_the_workers_own_answer_passes(status: int) -> None:
+    data = response(b'{"detail":"mine"}', status=status, headers=(("Retry-After", "7"),))
+    async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, answer.body) == (status, b'{"detail":"mine"}')
+    assert answer.values("retry-after") == ["7"]
+    expected = OutcomeKind.WORKER_ERROR if status == 500 else OutcomeKind.BUSY
+    assert door.brain.kinds == [expected]
+
+
+async def test_busy_workers_are_asked_twice_and_no_more() -> None:
+    busy = answering(response(b"{}", status=429))
+    async with (
+        stub_worker(busy) as one,
+        stub_worker(busy) as two,
+        stub_worker(busy) as three,
+        front_door(one.url, two.url, three.url) as door,
+    ):
+        assert (await ask(door)).status == 429
+        await door.settled()
+    assert door.brain.kinds == [OutcomeKind.BUSY] * 2
+    assert door.counters.retries == {"busy": 1}
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+async def test_4xx_is_the_clients_and_passes(status: int) -> None:
+    data = response(b'{"error":{}}', status=status)
+    async with (
+        stub_worker(answering(data)) as one,
+        stub_worker(OK) as two,
+        front_door(one.url, two.url) as door,
+    ):
+        assert (await ask(door)).status == status
+        await door.settled()
+    assert door.brain.kinds == [OutcomeKind.CLIENT_ERROR]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [close_after_headers, reset_within_length, close_within_chunks, reset_without_length],
+)
+async def test_a_broken_answer_is_broken_for_the_client_too(script: Script) -> None:
+    async with (
+        stub_worker(script) as bad,
+        stub_worker(OK) as good,
+        front_door(bad.url, good.url) as door,
+    ):
+        answer = await ask(door)
+        await door.settled()
+    assert answer.status == 200
+    assert not answer.is_whole
+    assert door.brain.kinds == [OutcomeKind.BROKEN_OFF]
+    assert door.counters.broken_streams == 1
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+@pytest.mark.parametrize("sent", [b"data: 1\n\n", b"data: 1\n\ndata: {ha"])
+async def test_a_broken_stream_ends_in_an_error_event_and_no_end(
+    sent: bytes, is_reset: bool
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD + chunk(sent))
+        await told.wait()
+        if is_reset:
+            peer.reset()
+        else:
+            peer.close()
+
+    told = asyncio.Event()
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        async with connect(door.port) as client:
+            await client.send("POST", CHAT, body=b'{"model":"m","stream":true}')
+            await client.head()
+            assert await client.chunk() == sent
+            told.set()
+            last = await client.chunk()
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.chunk()
+        await door.settled()
+    event = last.removeprefix(b"\n\n")
+    assert (last != event) is (not sent.endswith(b"\n\n"))
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    assert json.loads(event.removeprefix(b"data: "))["error"]["code"] == "worker_broke_off"
+    assert door.brain.kinds == [OutcomeKind.BROKEN_OFF]
+
+
+async def test_a_stream_without_done_is_whole() -> None:
+    data = SSE_HEAD + chunk(b"data: 1\n\n") + LAST_CHUNK
+    async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.body, answer.is_whole) == (b"data: 1\n\n", True)
+    assert door.brain.kinds == [OutcomeKind.COMPLETED]
+
+
+async def test_silence_before_the_answer_is_504_and_not_repeated() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.gone()
+
+    timeouts = UpstreamTimeouts(first_byte_s=0.05)
+    async with (
+        stub_worker(script) as one,
+        stub_worker(OK) as two,
+        front_door(one.url, two.url, timeouts=timeouts) as door,
+    ):
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, code(answer)) == (504, "worker_timed_out")
+    assert door.brain.kinds == [OutcomeKind.TIMED_OUT]
+
+
+async def test_a_worker_that_does_not_read_a_large_body_times_out() -> None:
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader.set_exception(ConnectionError())
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await hold.wait()
+        writer.close()
+
+    hold = asyncio.Event()
+    server = await asyncio.start_server(never, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    timeouts = UpstreamTimeouts(first_byte_s=0.1)
+    async with front_door(url, timeouts=timeouts) as door:
+        answer = await ask(door, "POST", "/raw", body=b"x" * (32 << 20))
+        await door.settled()
+    hold.set()
+    server.close()
+    assert answer.status == 504
+
+
+async def test_silence_within_the_answer_breaks_it_off() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        await peer.gone()
+
+    timeouts = UpstreamTimeouts(first_byte_s=30, idle_s=0.05)
+    async with stub_worker(script) as worker, front_door(worker.url, timeouts=timeouts) as door:
+        answer = await ask(door)
+        await door.settled()
+    assert not answer.is_whole
+    assert b"worker_timed_out" in answer.body
+    assert door.brain.kinds == [OutcomeKind.TIMED_OUT]
+
+
+async def test_a_live_stream_outlives_every_timeout() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD)
+        for _ in range(8):
+            await peer.send(chunk(b"data: 1\n\n"))
+            await asyncio.sleep(0.05)
+        await peer.send(LAST_CHUNK)
+
+    timeouts = UpstreamTimeouts(first_byte_s=0.2, idle_s=0.2)
+    async with stub_worker(script) as worker, front_door(worker.url, timeouts=timeouts) as door:
+        answer = await ask(door)
+    assert answer.is_whole
+
+
+@pytest.mark.parametrize(
+    "script", [close_at_once, reset_at_once, close_after_headers, reset_within_length]
+)
+async def test_many_failures_leave_nothing_booked(script: Script) -> None:
+    async def one(door: FrontDoor) -> int:
+        return (await ask(door)).status
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        await asyncio.gather(*(one(door) for _ in range(50)))
+        await door.settled()
+    assert len(door.brain.kinds) == 50
+    assert sum(door.counters.requests.values()) == 50
+
+
+async def test_a_fault_of_the_router_is_500_and_the_next_request_is_served() -> None:
+    async with stub_worker(OK) as worker, front_door(worker.url) as door:
+        door.brain.fault = ZeroDivisionError("in the brain")
+        broken = await ask(door)
+        door.brain.fault = None
+        assert (await ask(door)).status == 200
+        await door.settled()
+    assert (broken.status, code(broken)) == (500, "internal_error")
+    assert b"ZeroDivision" not in broken.body
+    assert door.counters.internal_errors == 1
+
+
+async def test_a_full_brain_is_429() -> None:
+    async with stub_worker(OK) as worker, front_door(worker.url) as door:
+        door.brain.fault = TooManyRequestsError("full")
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, answer.values("retry-after")) == (429, ["1"])

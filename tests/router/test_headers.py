@@ -1,0 +1,56 @@
+"""Header rules without a socket."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.headers import RawHeader, read_request_head, relayed_headers
+
+NAMES = st.sampled_from(
+    [b"connection", b"te", b"x-a", b"x-b", b"transfer-encoding", b"content-length", b"set-cookie"]
+)
+VALUES = st.sampled_from([b"x-a", b"close, X-B", b"chunked", b"5", b"", b"keep-alive"])
+HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
+
+
+@given(HEADERS, st.sampled_from([200, 204, 304, 404]))
+def test_nothing_of_the_hop_is_relayed_and_nothing_else_is_lost(
+    raw: list[RawHeader], status: int
+) -> None:
+    named = {
+        token.strip().lower()
+        for name, value in raw
+        if name == b"connection"
+        for token in value.split(b",")
+    }
+    relayed = relayed_headers([(name.title(), value) for name, value in raw], status)
+    names = [name for name, _ in relayed]
+    assert not {b"connection", b"te", b"transfer-encoding"} & set(names)
+    assert not named & set(names)
+    is_chunked = b"transfer-encoding" in {name for name, _ in raw}
+    if status in (204, 304) or is_chunked:
+        assert b"content-length" not in names
+    kept = [field for field in raw if field[0] in (b"x-a", b"x-b", b"set-cookie")]
+    assert [field for field in relayed if field[0] != b"content-length"] == [
+        field for field in kept if field[0] not in named
+    ]
+
+
+def test_what_the_front_door_reads() -> None:
+    head = read_request_head(
+        [
+            (b"content-length", b"12"),
+            (b"content-encoding", b"GZIP"),
+            (b"content-type", b"application/json; charset=utf-8"),
+            (b"expect", b"100-Continue"),
+            (b"x-request-id", b"abc"),
+        ]
+    )
+    assert head.content_length == 12
+    assert head.is_encoded
+    assert head.is_json
+    assert head.request_id == "abc"
+    assert [name for name, _ in head.forwarded] == ["content-encoding", "content-type"]
+
+
+def test_identity_is_no_encoding() -> None:
+    assert not read_request_head([(b"content-encoding", b"identity")]).is_encoded

@@ -1,0 +1,187 @@
+"""The chart, linted and rendered by Helm itself; its configuration read by the router itself."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+import yaml
+
+from router.config import load_config
+from tests import needs
+
+CHART = Path(__file__).parents[2] / "helm" / "kvroute"
+
+Manifests = dict[str, dict[str, Any]]
+
+
+def render(values: dict[str, Any] | None = None) -> Manifests:
+    """Every rendered object, by ``Kind/name``.
+
+    Raises whatever Helm raises.
+    """
+    helm = needs.module("helm_python", extra="test")
+    with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(values or {})
+        files = cast("dict[str, str]", chart.render(values or {}, name="llm", namespace="serving"))
+    documents = [
+        document
+        for name, text in files.items()
+        if name.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
+
+
+def container(manifests: Manifests) -> dict[str, Any]:
+    pod = manifests["Deployment/llm-kvroute"]["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    return cast("dict[str, Any]", found)
+
+
+def configuration(manifests: Manifests) -> str:
+    return cast("str", manifests["ConfigMap/llm-kvroute"]["data"]["kvroute.yaml"])
+
+
+def test_helm_finds_no_fault() -> None:
+    helm = needs.module("helm_python", extra="test")
+    report = helm.lint(str(CHART), strict=True)
+    assert report["errors"] == []
+    assert [one for one in report["messages"] if one["severity"] > 1] == []
+
+
+def test_default_objects() -> None:
+    manifests = render()
+    assert set(manifests) == {
+        "ConfigMap/llm-kvroute",
+        "Deployment/llm-kvroute",
+        "Service/llm-kvroute",
+    }
+    selector = manifests["Service/llm-kvroute"]["spec"]["selector"]
+    deployment = manifests["Deployment/llm-kvroute"]["spec"]
+    assert selector == deployment["selector"]["matchLabels"]
+    assert selector.items() <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_probes_ask_the_data_port() -> None:
+    router = container(render({"ports": {"data": 9000, "control": 9001}}))
+    assert router["ports"] == [{"name": "http", "containerPort": 9000}]
+    paths = {name: router[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")}
+    assert paths == {
+        "liveness": {"path": "/health", "port": "http"},
+        "readiness": {"path": "/ready", "port": "http"},
+    }
+
+
+def test_a_changed_configuration_rolls_the_pods() -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        template = render(values)["Deployment/llm-kvroute"]["spec"]["template"]
+        return cast("str", template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum({}) != checksum({"config": {"policy": "round_robin"}})
+
+
+def test_an_exposed_control_port_takes_its_token_from_a_secret() -> None:
+    manifests = render({"control": {"expose": True, "tokenSecret": "kvroute-token"}})
+    assert "Service/llm-kvroute-control" in manifests
+    (variable,) = container(manifests)["env"]
+    assert variable["name"] == "KVROUTE_CONTROL_TOKEN"
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "kvroute-token", "key": "token"}
+    assert yaml.safe_load(configuration(manifests))["control_host"] == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"control": {"expose": True}}, "tokenSecret"),
+        ({"replicaCount": "two"}, "replicaCount"),
+        ({"ports": {"data": 0, "control": 8081}}, "data"),
+        ({"config": {"port": 9000}}, "port"),
+        ({"config": {"control_token": "in the open"}}, "control_token"),
+        ({"imagee": {}}, "imagee"),
+    ],
+)
+def test_bad_values_are_refused_by_name(values: dict[str, Any], word: str) -> None:
+    helm = needs.module("helm_python", extra="test")
+    with pytest.raises(helm.HelmError, match=word):
+        render(values)
+
+
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {},
+    {
+        "workers": ["http://sglang-0:30000", {"url": "http://vllm-0:8000", "name": "v0"}],
+        "policy": "round_robin",
+        "limits": {"max_body_bytes": 1_000_000},
+        "tokenizers": {"tiny": "/models/tiny"},
+        "ready": {"min_workers": 2},
+    },
+]
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=["default", "many fields"])
+def test_the_router_accepts_the_rendered_configuration(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "kvroute.yaml"
+    file.write_text(configuration(render({"config": config})))
+    loaded = load_config(file, {})
+    assert (loaded.host, loaded.port) == ("0.0.0.0", 8080)
+    assert len(loaded.workers) == len(config.get("workers", []))
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.mark.e2e
+def test_the_container_command_serves_and_drains(tmp_path: Path) -> None:
+    data, control = free_ports(2)
+    config = {"drain": {"window_s": 0, "finish_s": 1}, "workers": ["http://127.0.0.1:9"]}
+    manifests = render({"ports": {"data": data, "control": control}, "config": config})
+    file = tmp_path / "kvroute.yaml"
+    file.write_text(configuration(manifests))
+    args = [
+        str(file) if argument == "/etc/kvroute/kvroute.yaml" else argument
+        for argument in container(manifests)["args"]
+    ]
+    router = subprocess.Popen([sys.executable, "-m", "kvroute", *args])
+    try:
+        assert wait_for(f"http://127.0.0.1:{data}/health") == 200
+        ready = httpx.get(f"http://127.0.0.1:{data}/ready")
+        assert ready.status_code == 503
+        router.terminate()
+        assert router.wait(timeout=20) == 0
+    finally:
+        router.kill()
+        router.wait()
+
+
+def wait_for(url: str, deadline_s: float = 30) -> int:
+    """Status of the first answer; 0 where there is none by the deadline."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        try:
+            return httpx.get(url).status_code
+        except httpx.TransportError:
+            time.sleep(0.05)
+    return 0
+
+
+@pytest.mark.e2e
+def test_an_unknown_field_of_the_configuration_ends_the_router(tmp_path: Path) -> None:
+    file = tmp_path / "kvroute.yaml"
+    file.write_text(configuration(render({"config": {"limits": {"max_bodies": 1}}})))
+    command = [sys.executable, "-m", "kvroute", "serve", "--config", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "limits.max_bodies" in ended.stderr

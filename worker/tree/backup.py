@@ -6,6 +6,7 @@ copy is acknowledged. A node's ancestors are copied before it, so that what is o
 
 from collections.abc import Sequence
 
+from worker.tree.config import WritePolicy
 from worker.tree.node import HostState, Node
 from worker.tree.page_hash import Page, run_of
 from worker.tree.pressure import Pressure
@@ -30,9 +31,17 @@ class BackupQueue:
         self._pressure = pressure
         self._counters = counters
         self._queue: dict[int, Backup] = {}
+        config = structure.config
+        writes_back = config.write_policy is WritePolicy.WRITE_BACK
+        self._counts_nothing = config.has_host_tier and writes_back
 
     def count_hit(self, node: Node) -> None:
-        """A request's tokens cover the node: one hit more, and a copy once it has enough of them."""
+        """A request's tokens cover the node: one hit more, and a copy once it has enough of them.
+
+        Under write_back nothing is counted.
+        """
+        if self._counts_nothing:
+            return
         node.hit_count += 1
         self._structure.victims.refresh(node)
         threshold = self._structure.config.backup_threshold
@@ -88,7 +97,11 @@ def storage_pages(
     digests: Sequence[bytes], pages: Sequence[Page], *, is_eagle: bool
 ) -> list[StoragePage]:
     """Pages as storage knows them: key and token ids. O(tokens)."""
+    if not pages:
+        return []
+    run = run_of(pages, is_eagle=is_eagle)
+    size, tail = len(run) // len(pages), int(is_eagle)
     return [
-        StoragePage(digest, tuple(run_of([page], is_eagle=is_eagle)))
-        for digest, page in zip(digests, pages, strict=True)
+        StoragePage(digest, tuple(run[index * size : (index + 1) * size + tail]))
+        for index, digest in enumerate(digests)
     ]

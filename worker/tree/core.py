@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from protocol import EngineHash, KvEvent
 from worker.tree.backup import BackupQueue, storage_pages
 from worker.tree.config import TreeConfig
-from worker.tree.growth import Growth
+from worker.tree.growth import Growth, InsertLabels
 from worker.tree.invariants import check_pool, check_structure
 from worker.tree.load_back import LoadBacks
 from worker.tree.node import HostState, Node
@@ -124,7 +124,11 @@ class TreeCore:
         )
 
     def lock(self, node: Node) -> None:
-        """Keep the device pages from the root to ``node`` from being evicted. Locks nest."""
+        """Keep the device pages from the root to ``node`` from being evicted. Locks nest.
+
+        Raises:
+            ValueError: the node has no device copy.
+        """
         self._structure.lock(node)
 
     def unlock(self, node: Node) -> None:
@@ -132,7 +136,10 @@ class TreeCore:
         self._structure.unlock(node)
 
     def lock_host(self, node: Node) -> None:
-        """Keep the host copy of ``node`` (an anchor of a prefetch, say) from being evicted. Nests."""
+        """Keep the host copy of ``node`` (an anchor of a prefetch, say) from being evicted. Nests.
+
+        A node without one may still go when its device copy does.
+        """
         self._structure.lock_host(node)
 
     def unlock_host(self, node: Node) -> None:
@@ -148,6 +155,7 @@ class TreeCore:
         owned_tokens: int | None = None,
         priority: int = 0,
         session_id: str | None = None,
+        counted_tokens: int = 0,
     ) -> InsertResult:
         """Cache the whole pages of a request's tokens.
 
@@ -158,13 +166,18 @@ class TreeCore:
             owned_tokens: reserved slots of the caller for the tokens of ``key`` beyond its locked
                 match. Those needed pass to the tree, all others are given back to the pool: afterwards
                 the caller owns none of them. None = slots are taken from the pool, evicting if needed.
+            session_id: named in the stores; for attribution only.
+            counted_tokens: leading tokens that an earlier insert of the same request covered: their
+                nodes count no second hit.
 
         Raises:
             ValueError: the owned slots, or the pool, do not cover what is not on the device.
         """
         if owned_tokens is not None and owned_tokens > self._reserved:
             raise ValueError(f"{owned_tokens} slots owned, {self._reserved} reserved")
-        result = self._growth.insert(key, owned_tokens, priority, session_id)
+        result = self._growth.insert(
+            key, owned_tokens, InsertLabels(priority, session_id, counted_tokens)
+        )
         self._reserved -= owned_tokens or 0
         return result
 
@@ -260,8 +273,8 @@ class TreeCore:
         return self._window.evict(num_tokens)
 
     def reset(self) -> None:
-        """Forget everything, copies in flight and reservations included; announces
-        AllBlocksCleared. Handles from before are dead."""
+        """Forget everything and announce AllBlocksCleared. Copies in flight, reservations, locks and
+        handles from before are void; pools are new objects."""
         for node in self._structure.nodes():
             node.is_dead = True
         self._build()

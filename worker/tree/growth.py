@@ -5,6 +5,8 @@ on host only           recomputed: its slots become the device copy
 unknown                one new leaf
 """
 
+from dataclasses import dataclass
+
 from worker.tree.backup import BackupQueue
 from worker.tree.node import Node, child_key
 from worker.tree.page_hash import Namespace, Page
@@ -14,6 +16,16 @@ from worker.tree.results import CacheKey, InsertResult, TreeCounters
 from worker.tree.structure import Structure, common_pages
 from worker.tree.tier import CopyTier
 from worker.tree.window import SlidingWindow
+
+
+@dataclass(frozen=True, slots=True)
+class InsertLabels:
+    """Who inserts: eviction priority, session named in the stores, and the leading tokens whose hits
+    an earlier insert of the same request has counted."""
+
+    priority: int = 0
+    session_id: str | None = None
+    counted_tokens: int = 0
 
 
 class Growth:
@@ -35,9 +47,7 @@ class Growth:
         self._window = window
         self._counters = counters
 
-    def insert(
-        self, key: CacheKey, owned_tokens: int | None, priority: int, session_id: str | None
-    ) -> InsertResult:
+    def insert(self, key: CacheKey, owned_tokens: int | None, labels: InsertLabels) -> InsertResult:
         """Cache the whole pages of ``key``; see ``TreeCore.insert``."""
         namespace, pages = self._structure.namespace_of(key), self._structure.pages_of(key)
         owned = self._cover(namespace, pages, owned_tokens)
@@ -46,18 +56,19 @@ class Growth:
         node, at, revived = root, 0, 0
         for node in self._structure.walk(root, namespace, pages):
             self._structure.touch(node)
-            node.priority = max(node.priority, priority)
+            node.priority = max(node.priority, labels.priority)
             at += len(node.pages)
             if not node.is_on_device:
-                self._residence.arrive(node, CopyTier.DEVICE, session_id=session_id)
+                self._residence.arrive(node, CopyTier.DEVICE, session_id=labels.session_id)
                 revived += len(node.pages)
             self._window.keep(node)
-            self._backups.count_hit(node)
+            if at * size > labels.counted_tokens:
+                self._backups.count_hit(node)
         prefix = at
         if at < len(pages):
             node = self._structure.attach(node, namespace, pages[at:])
-            node.priority = priority
-            self._residence.arrive(node, CopyTier.DEVICE, session_id=session_id)
+            node.priority = labels.priority
+            self._residence.arrive(node, CopyTier.DEVICE, session_id=labels.session_id)
             self._backups.count_hit(node)
             self._window.cap(node)
         self._window.refresh(node)

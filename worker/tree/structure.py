@@ -119,6 +119,8 @@ class Structure:
 
     def lock(self, node: Node) -> None:
         """Keep the device copies of a node and its ancestors. O(depth)."""
+        if not node.is_on_device:
+            raise ValueError("the node is not on the device")
         for ancestor in node.path():
             ancestor.device_locks += 1
             if ancestor.device_locks == 1:

@@ -18,10 +18,16 @@ JsonFile: TypeAlias = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - = stdout."),
 ]
 
+_FILE_WIDTH = 140
+
 
 def console_beside(json_file: str | None) -> Console:
-    """The console for tables: stdout, or stderr where stdout is taken by the JSON."""
-    return Console(stderr=json_file == "-")
+    """The console for tables: stdout, or stderr where stdout is taken by the JSON.
+
+    What is no terminal has no width of its own and gets room for the widest table.
+    """
+    console = Console(stderr=json_file == "-")
+    return console if console.is_terminal else Console(stderr=json_file == "-", width=_FILE_WIDTH)
 
 
 def write_json(json_file: str | None, result: Mapping[str, object]) -> None:

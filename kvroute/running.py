@@ -24,6 +24,15 @@ def run(work: Coroutine[None, None, T]) -> T:
         raise typer.Exit(143) from None
 
 
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415  # not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 async def _cancelled_by_sigterm(work: Coroutine[None, None, T]) -> T:
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
@@ -33,6 +42,12 @@ async def _cancelled_by_sigterm(work: Coroutine[None, None, T]) -> T:
         return await work
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+
+
+def run_service(service: Coroutine[None, None, None]) -> None:
+    """Run a service, which minds signals itself, to its end, on the fastest event loop there is."""
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        runner.run(service)
 
 
 def refuse(what: str) -> NoReturn:

@@ -8,6 +8,7 @@ from loadgen.control_port import (
     ControlPort,
     ControlPortError,
     DecisionView,
+    FindingView,
 )
 from loadgen.fleet import Fleet, FleetSpec, free_ports, start_fleet
 from loadgen.process import Child, ChildError
@@ -41,6 +42,7 @@ __all__ = [
     "ControlPortError",
     "DecisionView",
     "ErrorKind",
+    "FindingView",
     "Fleet",
     "FleetSpec",
     "LineFault",

@@ -72,6 +72,15 @@ class DecisionView(_View):
         return next((c for c in self.candidates if (c.worker, c.dp_rank) == wanted), None)
 
 
+class FindingView(_View):
+    """One named gap in what the router can know."""
+
+    kind: str
+    ranks: tuple[str, ...] = ()
+    evidence: dict[str, int | float | str] = {}
+    advice: str = ""
+
+
 _DECISIONS = TypeAdapter(list[DecisionView])
 _DECISION = TypeAdapter(DecisionView)
 

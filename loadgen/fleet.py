@@ -4,17 +4,18 @@
         fleet.router_url …
 
 Every process is a child with a log of its own; all of them are ended, router first, however the context
-is left.
+is left. The session is closed before the workers are ended, which would wait for its connections.
 """
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import orjson
 
 from loadgen.process import Child
 
@@ -56,30 +57,23 @@ async def start_fleet(spec: FleetSpec, log_dir: Path) -> AsyncGenerator[Fleet, N
     """
     *worker_ports, data_port, control_port = free_ports(spec.num_workers + 2)
     worker_urls = tuple(f"http://{_HOST}:{port}" for port in worker_ports)
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        )
-        await _start_workers(stack, session, spec, worker_ports, log_dir)
-        router = Child(
-            "router",
-            [*_router_arguments(worker_urls, data_port, control_port), *spec.router_flags],
-            log_dir / "router.log",
-        )
-        await stack.enter_async_context(router)
-        router_url = f"http://{_HOST}:{data_port}"
-        await router.wait_ready(session, f"{router_url}/ready", spec.ready_s)
-        yield Fleet(router_url, f"http://{_HOST}:{control_port}", worker_urls, session)
+    router_url = f"http://{_HOST}:{data_port}"
+    config = _router_config(worker_urls, data_port, control_port, log_dir)
+    router = Child(
+        "router", ["serve", "--config", str(config), *spec.router_flags], log_dir / "router.log"
+    )
+    async with (
+        _all_of(_workers(spec, worker_ports, log_dir)) as workers,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+    ):
+        await _wait_for_all(workers, worker_urls, session, spec.ready_s)
+        async with router:
+            await router.wait_ready(session, f"{router_url}/ready", spec.ready_s)
+            yield Fleet(router_url, f"http://{_HOST}:{control_port}", worker_urls, session)
 
 
-async def _start_workers(
-    stack: AsyncExitStack,
-    session: aiohttp.ClientSession,
-    spec: FleetSpec,
-    ports: list[int],
-    log_dir: Path,
-) -> None:
-    workers = [
+def _workers(spec: FleetSpec, ports: list[int], log_dir: Path) -> list[Child]:
+    return [
         Child(
             f"worker {index}",
             ["worker", "--host", _HOST, "--port", str(port), *spec.worker_flags],
@@ -87,23 +81,26 @@ async def _start_workers(
         )
         for index, port in enumerate(ports)
     ]
-    await stack.enter_async_context(_all_of(workers))
+
+
+async def _wait_for_all(
+    workers: Sequence[Child], urls: Sequence[str], session: aiohttp.ClientSession, ready_s: float
+) -> None:
     try:
         async with asyncio.TaskGroup() as group:
-            for worker, port in zip(workers, ports, strict=True):
-                url = f"http://{_HOST}:{port}/health"
-                group.create_task(worker.wait_ready(session, url, spec.ready_s))
+            for worker, url in zip(workers, urls, strict=True):
+                group.create_task(worker.wait_ready(session, f"{url}/health", ready_s))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from failed
 
 
 @asynccontextmanager
-async def _all_of(children: list[Child]) -> AsyncGenerator[None, None]:
+async def _all_of(children: list[Child]) -> AsyncGenerator[list[Child], None]:
     """Start all; end all at the same time."""
     try:
         for child in children:
             await child.__aenter__()
-        yield
+        yield children
     finally:
         await asyncio.gather(*(child.end() for child in children))
 
@@ -124,7 +121,19 @@ def free_ports(num_ports: int) -> list[int]:
             held.close()
 
 
-def _router_arguments(worker_urls: tuple[str, ...], data_port: int, control_port: int) -> list[str]:
-    workers = [argument for url in worker_urls for argument in ("--worker", url)]
-    addresses = ["--host", _HOST, "--port", str(data_port)]
-    return ["serve", *addresses, "--control-port", str(control_port), *workers]
+def _router_config(
+    worker_urls: Sequence[str], data_port: int, control_port: int, directory: Path
+) -> Path:
+    """A file for a router that is ready when all workers are, and ends as soon as it is told to."""
+    config = {
+        "host": _HOST,
+        "port": data_port,
+        "control_host": _HOST,
+        "control_port": control_port,
+        "workers": list(worker_urls),
+        "ready": {"min_workers": len(worker_urls)},
+        "drain": {"window_s": 0.0, "finish_s": 1.0},
+    }
+    path = directory / "router.yaml"
+    path.write_bytes(orjson.dumps(config))  # JSON is YAML
+    return path

@@ -7,8 +7,9 @@ import typer
 from router.service import serve
 
 from kvroute.logs import LogLevel, set_up_logging
-from kvroute.running import refuse, run
+from kvroute.running import fail, refuse, run_service
 from router.config import ConfigError, load_config
+from router.ports import PortInUseError
 from scoring import PolicyName
 
 
@@ -53,7 +54,10 @@ def serve_router(
     except ConfigError as error:
         refuse(str(error))
     set_up_logging(LogLevel(settings.log_level))
-    run(serve(settings))
+    try:
+        run_service(serve(settings))
+    except PortInUseError as error:
+        fail(str(error))
 
 
 def _tokenizers(given: list[str]) -> dict[str, str]:

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 from typer.models import OptionInfo
-from worker.service import serve_worker
 
 from kvroute.logs import LogLevel, set_up_logging
-from kvroute.running import refuse, run
+from kvroute.running import fail, refuse, run_service
+from prompt import PromptModelError
 from worker.config import WorkerConfig
 from worker.prefetch import PrefetchPolicy
+from worker.service import serve_worker
 from worker.tree import WritePolicy
 
 
@@ -80,8 +81,14 @@ def worker(
     log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.INFO,
 ) -> None:
     """Run one simulated engine: OpenAI HTTP, KV events, and a cache on GPU, host and storage."""
+    config = worker_config(context.params)
     set_up_logging(log_level)
-    run(serve_worker(worker_config(context.params)))
+    try:
+        run_service(serve_worker(config))
+    except PromptModelError as error:
+        refuse(f"--tokenizer: {error}")
+    except OSError as error:
+        fail(str(error))
 
 
 def worker_config(flags: Mapping[str, object]) -> WorkerConfig:

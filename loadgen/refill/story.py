@@ -1,0 +1,235 @@
+"""The story, told once: prefixes leave GPU and host, come back from storage, and are asked for.
+
+    compute    each worker computes its share; copies go to host, and from there to storage
+    refill     each worker is sent other shares, straight: they come from storage into its host pool and
+               push out every host copy that was computed; now only refilled copies are on host
+    decide     requests through the router, one at a time; before each the fleet is at rest, and what every
+               worker holds is compared with what the router's decision claims
+    evict      more refills push out the refilled copies
+
+With events muted on the workers everything is the same but that refills are not announced.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from loadgen.answer import Answer
+from loadgen.control_port import ControlPort, FindingView
+from loadgen.fleet import Fleet, start_fleet
+from loadgen.refill.fleet_watch import FleetWatch, RestingFleet, UnsettledError
+from loadgen.refill.prefixes import PrefixBook
+from loadgen.refill.sizes import RefillSpec
+from loadgen.refill.truth import num_mismatches
+from loadgen.replay import send
+from loadgen.report import Percentiles, percentiles
+from worker.storage import DirectoryStorage
+
+
+class StoryError(Exception):
+    """The stage is not set as the story needs it. The message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefillRun:
+    """What one telling showed. Tokens are the workers' own counters.
+
+    Attributes:
+        truth_host_only: decisions whose prefix was on host and not on GPU on some rank.
+        decisions_with_host_pinned: decisions in which a rank had announced host blocks.
+        mismatches: decision × rank × tier where the announced claims differ from the truth.
+        tokens_refilled: up to the end of the decisions; ``storage_tokens_fetched`` likewise.
+        refilled_while_deciding: what of them was refilled while the requests were decided.
+        removes_of_unknown: removals of blocks never announced, up to the end.
+        first_findings: decisions made until a finding of the kind was first seen.
+        findings: at the end.
+        ttft_ms: of the decided requests, at the client.
+    """
+
+    decisions: int
+    prefixes: int
+    tokens_refilled: int
+    storage_tokens_fetched: int
+    refilled_while_deciding: int
+    truth_host_only: int
+    decisions_with_host_pinned: int
+    mismatches: int
+    removes_of_unknown: int
+    cached_token_share: float
+    first_findings: dict[str, int] = field(default_factory=dict)
+    findings: tuple[FindingView, ...] = ()
+    ttft_ms: Percentiles | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    truth_host_only: int = 0
+    with_host_pinned: int = 0
+    mismatches: int = 0
+    answers: list[Answer] = field(default_factory=list)
+    first_findings: dict[str, int] = field(default_factory=dict)
+
+
+async def tell(
+    spec: RefillSpec,
+    token_ids: tuple[int, ...],
+    model: str,
+    *,
+    is_muted: bool,
+    on_step: Callable[[str, int, int], None] = lambda _stage, _done, _total: None,
+) -> RefillRun:
+    """Start a fleet, tell the story, end the fleet.
+
+    Args:
+        token_ids: to make prompts of; as many as a vocabulary gives.
+        on_step: called with the stage, how much of it is done, and its size.
+
+    Raises:
+        StoryError: the stage could not be set, or a request failed.
+        ChildError: a process did not start.
+        ControlPortError: the router or a worker does not tell what it is asked.
+    """
+    book = PrefixBook(spec, model, token_ids)
+    with tempfile.TemporaryDirectory(prefix="kvroute-") as directory:
+        root = Path(directory)
+        storage = root / "storage"
+        async with start_fleet(spec.fleet(str(storage), is_muted=is_muted), root) as fleet:
+            return await _Telling(spec, book, fleet, DirectoryStorage(storage), on_step).run()
+
+
+class _Telling:
+    """One telling over a running fleet."""
+
+    def __init__(
+        self,
+        spec: RefillSpec,
+        book: PrefixBook,
+        fleet: Fleet,
+        storage: DirectoryStorage,
+        on_step: Callable[[str, int, int], None],
+    ) -> None:
+        self._spec = spec
+        self._book = book
+        self._fleet = fleet
+        self._control = ControlPort(fleet.control_url, fleet.session)
+        self._watch = FleetWatch(fleet, self._control, spec.settle_s)
+        self._storage = storage
+        self._on_step = on_step
+
+    async def run(self) -> RefillRun:
+        try:
+            await self._compute()
+            await self._refill()
+            before = await self._watch.at_rest()
+            tally = await self._decide()
+            after = await self._watch.at_rest()
+            await self._evict(after)
+            await self._watch.at_rest()
+        except UnsettledError as error:
+            raise StoryError(str(error)) from error
+        run = self._result(tally, before, after)
+        return replace(
+            run,
+            findings=tuple(await self._control.findings()),
+            removes_of_unknown=await self._control.removes_of_unknown(),
+        )
+
+    async def _compute(self) -> None:
+        workers = range(self._spec.num_workers)
+        await self._send_each("compute", [list(self._spec.computed_by(w)) for w in workers])
+        await self._watch.at_rest()
+        for prefix in range(self._spec.num_prefixes):
+            digests = self._book.digests(prefix)
+            if self._storage.exists(digests) < len(digests):
+                raise StoryError(f"prefix {prefix} did not reach storage")
+
+    async def _refill(self) -> None:
+        """Ends when no computed host copy is left, which is verified."""
+        workers = range(self._spec.num_workers)
+        await self._send_each("refill", [self._spec.refilled_by(w) for w in workers])
+        resting = await self._watch.at_rest()
+        for worker_index, worker in enumerate(resting.workers.values()):
+            for prefix in self._spec.computed_by(worker_index):
+                if any(rank.holds_on_host(self._book.hashes(prefix)) for rank in worker.ranks):
+                    raise StoryError(f"worker {worker_index} still has prefix {prefix} on host")
+
+    async def _decide(self) -> _Tally:
+        tally = _Tally()
+        for index in range(self._spec.decisions):
+            resting = await self._watch.at_rest()
+            await self._decide_one(index % self._spec.num_prefixes, resting, tally)
+            for finding in await self._control.findings():
+                tally.first_findings.setdefault(finding.kind, index + 1)
+            self._on_step("decide", index + 1, self._spec.decisions)
+        return tally
+
+    async def _decide_one(self, prefix: int, resting: RestingFleet, tally: _Tally) -> None:
+        hashes = self._book.hashes(prefix)
+        answer = await self._send(self._fleet.router_url, prefix)
+        if answer.request_id is None:
+            raise StoryError("the router's answer has no x-request-id")
+        decision = await self._control.decision(answer.request_id)
+        runs = [rank.run(hashes) for rank in resting.ranks]
+        tally.answers.append(answer)
+        tally.truth_host_only += any(run.is_host_only(len(hashes)) for run in runs)
+        tally.with_host_pinned += any(c.host_pinned_blocks > 0 for c in decision.candidates)
+        if len(decision.candidates) != len(runs):
+            raise StoryError(f"{len(decision.candidates)} candidates for {len(runs)} ranks")
+        tally.mismatches += sum(
+            num_mismatches(one, resting.rank(one.worker, one.dp_rank).run(hashes))
+            for one in decision.candidates
+        )
+
+    async def _evict(self, resting: RestingFleet) -> None:
+        """Send each worker a host pool full of prefixes that it does not have on host."""
+        wanted = [
+            [
+                prefix
+                for prefix in range(self._spec.num_prefixes)
+                if not any(rank.holds_on_host(self._book.hashes(prefix)) for rank in worker.ranks)
+            ][: self._spec.host_prefixes]
+            for worker in resting.workers.values()
+        ]
+        await self._send_each("evict", wanted)
+
+    async def _send_each(self, stage: str, wanted: list[list[int]]) -> None:
+        """Send each worker its prefixes one after the other, all workers at the same time."""
+        total, done = sum(map(len, wanted)), 0
+
+        async def send_all(url: str, prefixes: Iterable[int]) -> None:
+            nonlocal done
+            for prefix in prefixes:
+                await self._send(url, prefix)
+                done += 1
+                self._on_step(stage, done, total)
+
+        async with asyncio.TaskGroup() as group:
+            for url, prefixes in zip(self._fleet.worker_urls, wanted, strict=True):
+                group.create_task(send_all(url, prefixes))
+
+    async def _send(self, url: str, prefix: int) -> Answer:
+        answer = await send(self._fleet.session, url, self._book.request(prefix))
+        if answer.error is not None:
+            raise StoryError(f"a request to {url} failed: {answer.error}: {answer.detail}")
+        return answer
+
+    def _result(self, tally: _Tally, before: RestingFleet, after: RestingFleet) -> RefillRun:
+        refilled = after.total("tokens_refilled")
+        prompts = sum(answer.usage.prompt_tokens or 0 for answer in tally.answers)
+        cached = sum(answer.usage.cached_tokens or 0 for answer in tally.answers)
+        return RefillRun(
+            decisions=len(tally.answers),
+            prefixes=len({answer.group for answer in tally.answers}),
+            tokens_refilled=refilled,
+            storage_tokens_fetched=after.total("storage_tokens_fetched"),
+            refilled_while_deciding=refilled - before.total("tokens_refilled"),
+            truth_host_only=tally.truth_host_only,
+            decisions_with_host_pinned=tally.with_host_pinned,
+            mismatches=tally.mismatches,
+            removes_of_unknown=0,
+            cached_token_share=round(cached / prompts, 4) if prompts else 0.0,
+            first_findings=tally.first_findings,
+            ttft_ms=percentiles([a.ttft_ms for a in tally.answers if a.ttft_ms is not None]),
+        )

@@ -1,0 +1,79 @@
+"""The command line as such: which commands there are, and what mistakes do."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvroute.cli import COMMANDS, build_app
+
+RUNNER = CliRunner()
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    """Exit code and everything that was printed, whitespace folded as boxes fold it."""
+    result = RUNNER.invoke(build_app(), list(arguments), prog_name="kvroute")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_help_names_every_command() -> None:
+    code, output = invoke("--help")
+    assert code == 0
+    assert all(f"│ {name} " in output for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [(name,) for name in COMMANDS] + [("scenario", "refill")])
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    code, output = invoke(*command, "--help")
+    assert code == 0
+    assert "Usage: kvroute" in output
+
+
+MISTAKES = [
+    (("nothing",), "nothing"),
+    (("worker", "--gpu-tokenz", "1"), "--gpu-tokenz"),
+    (("worker", "--gpu-tokens", "many"), "--gpu-tokens"),
+    (("worker", "--gpu-tokens", "0"), "--gpu-tokens"),
+    (("worker", "--storage", "tape"), "--storage"),
+    (("worker", "--port", "70000"), "--port"),
+    (("worker", "--speed", "0"), "--speed"),
+    (("worker", "--write-policy", "never"), "--write-policy"),
+    (("worker", "--host-tokens", "0", "--storage", "memory"), "storage"),
+    (("worker", "--no-events", "--replay-port", "5"), "replay_port"),
+    (("worker", "--tokenizer", "/nowhere"), "--tokenizer"),
+    (("serve", "--policy", "best"), "--policy"),
+    (("serve", "--port", "70000"), "port"),
+    (("serve", "--tokenizer", "m"), "--tokenizer"),
+    (("serve", "--worker", "ftp://x"), "workers.0"),
+    (("serve", "--control-host", "0.0.0.0"), "control_token"),
+    (("serve", "--config", "/nowhere.yaml"), "/nowhere.yaml"),
+    (("demo", "--workers", "0"), "--workers"),
+    (("demo", "--requests", "3"), "num_requests"),
+    (("demo", "--duration-s", "0"), "duration_s"),
+    (("scenario", "refill", "--prefixes", "100"), "num_prefixes"),
+    (("scenario", "refill", "--gpu-prefixes", "16"), "gpu_prefixes"),
+    (("replay", "/nowhere.jsonl", "--url", "http://127.0.0.1:1"), "TRACE"),
+    (("replay", "/nowhere.jsonl"), "--url"),
+    (("replay", "x", "--url", "http://127.0.0.1:1", "--speed", "0"), "--speed"),
+    (("replay", "x", "--url", "http://127.0.0.1:1", "--form", "smoke"), "--form"),
+    (("explain",), "PROMPT"),
+    (("explain", "x", "--body", "y"), "PROMPT"),
+    (("explain", "--body", "/nowhere.json"), "--body"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "field"), MISTAKES)
+def test_a_mistake_ends_with_2_and_names_the_field(arguments: tuple[str, ...], field: str) -> None:
+    code, output = invoke(*arguments)
+    assert code == 2, output
+    assert field in output
+
+
+def test_an_unknown_field_of_the_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kvroute.yaml"
+    path.write_text("limits:\n  max_bodies: 3\n")
+    code, output = invoke("serve", "--config", str(path))
+    assert code == 2
+    assert "limits.max_bodies" in output

@@ -1,0 +1,84 @@
+"""``kvroute replay`` against a server in this process."""
+
+import json
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.kvroute.serving import kvroute, serving
+
+LINE = {"timestamp": 0, "input_length": 600, "output_length": 7, "hash_ids": [1, 2]}
+
+
+def trace(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(lines or (json.dumps(LINE),)))
+    return str(path)
+
+
+class Server:
+    """Answers completions with usage, and remembers what it was sent."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.bodies: list[dict[str, object]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "served"}]})
+        self.bodies.append(await request.json())
+        usage = {"prompt_tokens": 600, "completion_tokens": 7}
+        details = {"prompt_tokens_details": {"cached_tokens": 300}}
+        body = {"choices": [{"text": "x"}], "usage": usage | details}
+        return web.json_response(body, status=self.status)
+
+
+async def test_json_on_stdout_and_the_table_beside_it(tmp_path: Path) -> None:
+    server = Server()
+    async with serving(server.answer) as url:
+        ended = await kvroute("replay", trace(tmp_path), "--url", url + "/", "--json", "-")
+    assert ended.code == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert (result["requests"], result["errors"]) == (1, 0)
+    assert result["cached_token_share"] == 0.5
+    assert result["skipped_lines"] == {}
+    assert "cached tokens" in ended.stderr
+    (body,) = server.bodies
+    assert body["model"] == "served"
+    assert body["max_tokens"] == 7
+    assert isinstance(body["prompt"], list)
+    assert len(body["prompt"]) == 600
+
+
+async def test_json_to_a_file_and_bad_lines_counted(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    bad = trace(tmp_path, json.dumps(LINE), "{", json.dumps(LINE | {"hash_ids": [1]}))
+    async with serving(Server().answer) as url:
+        ended = await kvroute(
+            "replay", bad, "--url", url, "--on-bad-line", "skip", "--json", str(result),
+            "--form", "chat", "--max-output-tokens", "2",
+        )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    assert json.loads(result.read_text())["skipped_lines"] == {"not_json": 1, "block_count": 1}
+    assert "cached tokens" in ended.stdout
+
+
+async def test_failed_requests_end_with_1(tmp_path: Path) -> None:
+    async with serving(Server(status=500).answer) as url:
+        ended = await kvroute("replay", trace(tmp_path), "--url", url, "--json", "-")
+    assert ended.code == 1
+    assert json.loads(ended.stdout)["errors_by_kind"] == {"server_error": 1}
+    assert "1 of 1 requests failed" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "words"),
+    [((), 1, "names no model"), (("--model", "m", "--block-size", "2"), 2, "trace.jsonl: line 1")],
+)
+async def test_what_cannot_start_says_why(
+    tmp_path: Path, extra: tuple[str, ...], code: int, words: str
+) -> None:
+    ended = await kvroute("replay", trace(tmp_path), "--url", "http://127.0.0.1:1", *extra)
+    assert ended.code == code
+    assert words in ended.stderr

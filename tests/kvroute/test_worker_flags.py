@@ -1,0 +1,37 @@
+"""Flags of ``kvroute worker`` and the configuration they make."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from kvroute.commands.worker import worker_config
+from worker.config import WorkerConfig
+
+
+def test_no_flags_are_the_defaults() -> None:
+    flags = dict.fromkeys(WorkerConfig.model_fields)
+    assert worker_config(flags) == WorkerConfig()
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"),
+    [
+        ({"gpu_tokens": 128}, WorkerConfig(gpu_tokens=128)),
+        ({"host_tokens": 0}, WorkerConfig(host_tokens=None)),
+        ({"tokenizer": Path("/m")}, WorkerConfig(tokenizer=Path("/m"))),
+        ({"no_events": True}, WorkerConfig(events_port=None, replay_port=None)),
+        ({"no_replay": True}, WorkerConfig(replay_port=None)),
+        ({"mute_refill_events": True}, WorkerConfig(mute_refill_events=True)),
+        ({"log_level": "debug", "no_events": False}, WorkerConfig()),
+    ],
+)
+def test_flags(flags: dict[str, object], config: WorkerConfig) -> None:
+    assert worker_config(flags) == config
+
+
+def test_a_bad_flag_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as raised:
+        worker_config({"page_size": 0})
+    assert raised.value.exit_code == 2
+    assert "--page-size" in capsys.readouterr().err

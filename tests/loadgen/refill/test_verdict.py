@@ -1,0 +1,82 @@
+"""What the refill story must show: each requirement fails by name when it is not met."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from loadgen import FindingView, percentiles
+from loadgen.refill import RefillRun, RefillSpec, Requirements, refill_table, shortfalls
+from loadgen.refill.verdict import UNANNOUNCED
+
+FINDING = FindingView(kind=UNANNOUNCED)
+ANNOUNCED = RefillRun(
+    decisions=344,
+    prefixes=128,
+    tokens_refilled=360_448,
+    storage_tokens_fetched=360_448,
+    refilled_while_deciding=0,
+    truth_host_only=340,
+    decisions_with_host_pinned=340,
+    mismatches=0,
+    removes_of_unknown=0,
+    cached_token_share=0.98,
+    ttft_ms=percentiles([1.0, 2.0]),
+)
+MUTED = replace(
+    ANNOUNCED,
+    decisions_with_host_pinned=0,
+    mismatches=999,
+    removes_of_unknown=5,
+    findings=(FINDING,),
+    first_findings={UNANNOUNCED: 2},
+)
+FULL = Requirements.of(RefillSpec())
+
+
+def test_full_size_requirements() -> None:
+    assert Requirements(100, 169_472, 300, 50) == FULL
+
+
+def test_a_smaller_story_has_smaller_ones() -> None:
+    spec = RefillSpec(num_workers=4, num_prefixes=16, host_prefixes=8, gpu_prefixes=2, decisions=40)
+    assert Requirements.of(spec) == Requirements(16, 169_472 * 32 // 256, 34, 50)
+
+
+def test_a_story_that_holds() -> None:
+    assert shortfalls(ANNOUNCED, MUTED, FULL) == []
+
+
+FAULTS = [
+    (replace(ANNOUNCED, mismatches=1), MUTED, "announced: mismatches is 0: 1"),
+    (replace(ANNOUNCED, truth_host_only=299), MUTED, "announced: truth_host_only"),
+    (replace(ANNOUNCED, tokens_refilled=169_471), MUTED, "announced: tokens_refilled"),
+    (replace(ANNOUNCED, prefixes=99), MUTED, "announced: prefixes"),
+    (replace(ANNOUNCED, findings=(FINDING,)), MUTED, "announced: no finding"),
+    (replace(ANNOUNCED, first_findings={"x": 3}), MUTED, "announced: no finding"),
+    (replace(ANNOUNCED, removes_of_unknown=1), MUTED, "announced: removes_of_unknown"),
+    (replace(ANNOUNCED, decisions_with_host_pinned=0), MUTED, "announced: decisions_with_host"),
+    (ANNOUNCED, replace(MUTED, truth_host_only=299), "muted: truth_host_only"),
+    (ANNOUNCED, replace(MUTED, decisions_with_host_pinned=1), "muted: decisions_with_host"),
+    (ANNOUNCED, replace(MUTED, removes_of_unknown=0), "muted: removes_of_unknown"),
+    (ANNOUNCED, replace(MUTED, first_findings={}), f"muted: {UNANNOUNCED}"),
+    (ANNOUNCED, replace(MUTED, first_findings={UNANNOUNCED: 51}), f"muted: {UNANNOUNCED}"),
+    (ANNOUNCED, replace(MUTED, findings=()), f"muted: {UNANNOUNCED}"),
+]
+
+
+@pytest.mark.parametrize(("announced", "muted", "line"), FAULTS)
+def test_each_requirement_fails_by_name(announced: RefillRun, muted: RefillRun, line: str) -> None:
+    (short,) = shortfalls(announced, muted, FULL)
+    assert short.startswith(line)
+
+
+def test_the_table_tells_both() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(refill_table({"announced": ANNOUNCED, "muted": MUTED}))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "344 over 128 prefixes" in text
+    assert f"{UNANNOUNCED} (decision 2)" in text
+    assert "none" in text

@@ -17,6 +17,7 @@ from loadgen.report import LoadReport, Percentiles, load_table, percentile, perc
 from loadgen.synthesis import BlockSynthesis
 from loadgen.timed_request import PromptForm, TimedRequest, chat, completion, generate
 from loadgen.trace import (
+    ChatRecord,
     LineFault,
     OnBadLine,
     Trace,
@@ -34,6 +35,7 @@ __all__ = [
     "Arrivals",
     "BlockSynthesis",
     "CandidateView",
+    "ChatRecord",
     "Child",
     "ChildError",
     "ChosenView",

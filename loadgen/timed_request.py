@@ -1,6 +1,6 @@
 """One request of a workload, ready to be sent at its time, and the bodies that traces become."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,35 +40,38 @@ class TimedRequest:
 
 
 def completion(
-    model: str, prompt: Sequence[int] | str, max_tokens: int, *, is_streaming: bool = True
+    model: str, prompt: Sequence[int] | str, max_tokens: int | None, *, is_streaming: bool = True
 ) -> tuple[str, bytes]:
-    """Path and body of a completion from ids or text."""
-    fields = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
-    return "/v1/completions", orjson.dumps(fields | _stream_fields(is_streaming))
+    """Path and body of a completion from ids or text. ``max_tokens`` None leaves it to the server."""
+    return "/v1/completions", _body({"model": model, "prompt": prompt}, max_tokens, is_streaming)
 
 
 def chat(
     model: str,
-    messages: Sequence[dict[str, str]],
-    max_tokens: int,
+    messages: Sequence[Mapping[str, object]],
+    max_tokens: int | None,
     *,
     is_streaming: bool = True,
 ) -> tuple[str, bytes]:
     """Path and body of a chat."""
-    fields = {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
-    return "/v1/chat/completions", orjson.dumps(fields | _stream_fields(is_streaming))
+    fields = {"model": model, "messages": messages}
+    return "/v1/chat/completions", _body(fields, max_tokens, is_streaming)
 
 
 def generate(
-    input_ids: Sequence[int], max_tokens: int, *, is_streaming: bool = True
+    input_ids: Sequence[int], max_tokens: int | None, *, is_streaming: bool = True
 ) -> tuple[str, bytes]:
     """Path and body of SGLang's own call, from ids."""
-    sampling = {"max_new_tokens": max_tokens, "temperature": 0}
+    sampling = {"temperature": 0} | ({} if max_tokens is None else {"max_new_tokens": max_tokens})
     fields = {"input_ids": input_ids, "sampling_params": sampling, "stream": is_streaming}
     return "/generate", orjson.dumps(fields)
 
 
-def _stream_fields(is_streaming: bool) -> dict[str, object]:
-    if not is_streaming:
-        return {"stream": False}
-    return {"stream": True, "stream_options": {"include_usage": True}}
+def _body(fields: Mapping[str, object], max_tokens: int | None, is_streaming: bool) -> bytes:
+    """A streamed answer is asked for its usage."""
+    whole = {**fields, "temperature": 0, "stream": is_streaming}
+    if max_tokens is not None:
+        whole["max_tokens"] = max_tokens
+    if is_streaming:
+        whole["stream_options"] = {"include_usage": True}
+    return orjson.dumps(whole)

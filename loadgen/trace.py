@@ -1,10 +1,11 @@
-"""Traces in Mooncake's format: one JSON object a line, prompts told as ids of blocks.
+"""Traces: one JSON object a line, prompts told as ids of blocks (Mooncake's format) or as chats.
 
     {"timestamp": 3000, "input_length": 1100, "output_length": 20, "hash_ids": [0, 7, 8]}
+    {"timestamp": 3000, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 20}
 
 ``timestamp`` is in milliseconds from the start; ``hash_ids`` names the prompt's blocks of ``block_size``
 tokens in order, the last of which may be partial. Equal ids are equal blocks after equal prefixes.
-Unknown fields are ignored. A line that cannot be read is an error with its number, or skipped and
+``max_tokens`` may be left out. Unknown fields are ignored. A line that cannot be read is an error with its number, or skipped and
 counted by reason, as the caller chooses.
 
 Source: Mooncake, FAST'25 traces.
@@ -67,10 +68,24 @@ class TraceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatRecord:
+    """One chat of a trace.
+
+    Attributes:
+        messages: as they are sent, not looked into.
+        max_tokens: to generate; None leaves it to the server.
+    """
+
+    timestamp_ms: float
+    messages: tuple[Mapping[str, object], ...]
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Records in order of time (equal times keep the order of the file), and what was skipped."""
 
-    records: tuple[TraceRecord, ...]
+    records: tuple[TraceRecord | ChatRecord, ...]
     skipped: Mapping[LineFault, int] = field(default_factory=dict)
 
 
@@ -107,7 +122,7 @@ def read_trace(
     max_records: int | None = None,
 ) -> Trace:
     """``load_trace`` over lines in memory. Empty lines are no lines."""
-    records: list[TraceRecord] = []
+    records: list[TraceRecord | ChatRecord] = []
     skipped: Counter[LineFault] = Counter()
     for line_number, line in enumerate(lines, start=1):
         if max_records is not None and len(records) >= max_records:
@@ -133,13 +148,28 @@ class _Line(BaseModel):
     hash_ids: list[int] = Field(min_length=1)
 
 
-def _record(line_number: int, line: bytes, block_size: int) -> TraceRecord:
+class _ChatLine(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    timestamp: float = Field(ge=0, allow_inf_nan=False)
+    messages: list[dict[str, object]] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1, le=1 << 24)
+
+
+def _record(line_number: int, line: bytes, block_size: int) -> TraceRecord | ChatRecord:
     if len(line) > MAX_LINE_BYTES:
         raise TraceError(line_number, LineFault.TOO_LONG, f"longer than {MAX_LINE_BYTES} bytes")
     try:
+        if b'"messages"' in line and b'"hash_ids"' not in line:
+            chat = _ChatLine.model_validate_json(line)
+            return ChatRecord(chat.timestamp, tuple(chat.messages), chat.max_tokens)
         read = _Line.model_validate_json(line)
     except ValidationError as error:
         raise _trace_error(line_number, error) from error
+    return _block_record(line_number, read, block_size)
+
+
+def _block_record(line_number: int, read: _Line, block_size: int) -> TraceRecord:
     if min(read.hash_ids) < 0 or max(read.hash_ids) >= 1 << 63:
         raise TraceError(line_number, LineFault.BAD_FIELD, "hash_ids: an id is not a 63-bit number")
     num_blocks = -(-read.input_length // block_size)

@@ -6,13 +6,13 @@ from typing import assert_never
 
 from loadgen.synthesis import BlockSynthesis
 from loadgen.timed_request import PromptForm, TimedRequest, chat, completion, generate
-from loadgen.trace import TraceRecord
+from loadgen.trace import ChatRecord, TraceRecord
 from loadgen.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequests:
-    """How records become requests.
+    """How records become requests: blocks in the form asked for, chats as chats.
 
     Attributes:
         max_output_tokens: longer outputs are cut to it; None leaves them.
@@ -24,21 +24,22 @@ class TraceRequests:
     form: PromptForm = PromptForm.TOKENS
     max_output_tokens: int | None = None
 
-    def of(self, records: Iterable[TraceRecord]) -> Iterator[TimedRequest]:
+    def of(self, records: Iterable[TraceRecord | ChatRecord]) -> Iterator[TimedRequest]:
         """One request a record, in the order given.
 
         Raises:
             SynthesisError: a prompt does not survive being text.
         """
         for record in records:
-            path, body = self._call(record)
+            if isinstance(record, ChatRecord):
+                path, body = chat(self.model, record.messages, self._cut(record.max_tokens))
+            else:
+                path, body = self._call(record)
             yield TimedRequest(record.timestamp_ms / 1e3, path, body)
 
     def _call(self, record: TraceRecord) -> tuple[str, bytes]:
         tokens = self.synthesis.tokens(record)
-        max_tokens = max(1, record.output_length)
-        if self.max_output_tokens is not None:
-            max_tokens = min(max_tokens, self.max_output_tokens)
+        max_tokens = self._cut(max(1, record.output_length))
         match self.form:
             case PromptForm.TOKENS:
                 return completion(self.model, tokens, max_tokens)
@@ -50,3 +51,8 @@ class TraceRequests:
             case PromptForm.GENERATE:
                 return generate(tokens, max_tokens)
         assert_never(self.form)
+
+    def _cut(self, max_tokens: int | None) -> int | None:
+        if max_tokens is None or self.max_output_tokens is None:
+            return max_tokens or self.max_output_tokens
+        return min(max_tokens, self.max_output_tokens)

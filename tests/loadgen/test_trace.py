@@ -5,7 +5,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from loadgen import LineFault, OnBadLine, TraceError, TraceRecord, load_trace, read_trace
+from loadgen import (
+    ChatRecord,
+    LineFault,
+    OnBadLine,
+    TraceError,
+    TraceRecord,
+    load_trace,
+    read_trace,
+)
 from loadgen.trace import MAX_LINE_BYTES
 
 GOOD = b'{"timestamp": 3000, "input_length": 1100, "output_length": 20, "hash_ids": [0, 7, 8]}'
@@ -35,7 +43,19 @@ def test_reads_a_record() -> None:
 )
 def test_accepts(changes: dict[str, object], num_blocks: int) -> None:
     (record,) = read_trace([line(**changes)]).records
+    assert isinstance(record, TraceRecord)
     assert len(record.hash_ids) == num_blocks
+
+
+CHAT = b'{"timestamp": 5, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}'
+
+
+def test_reads_a_chat() -> None:
+    messages = ({"role": "user", "content": "hello"},)
+    assert read_trace([CHAT]).records == (ChatRecord(5.0, messages, 9),)
+    assert read_trace([CHAT.replace(b', "max_tokens": 9', b"")]).records == (
+        ChatRecord(5.0, messages),
+    )
 
 
 BAD = [
@@ -54,6 +74,10 @@ BAD = [
     (line(hash_ids=[0, 1, -1]), LineFault.BAD_FIELD, "hash_ids"),
     (line(hash_ids=[0, 1, 1 << 63]), LineFault.BAD_FIELD, "hash_ids"),
     (line(hash_ids=[0, 1]), LineFault.BLOCK_COUNT, "hash_ids"),
+    (b'{"timestamp": 5, "messages": []}', LineFault.BAD_FIELD, "messages"),
+    (b'{"messages": [{}]}', LineFault.MISSING_FIELD, "timestamp"),
+    (b'{"timestamp": 5, "messages": ["hello"]}', LineFault.BAD_FIELD, "messages.0"),
+    (CHAT.replace(b"9", b"0"), LineFault.BAD_FIELD, "max_tokens"),
     (b" " * MAX_LINE_BYTES + GOOD, LineFault.TOO_LONG, "longer"),
 ]
 
@@ -78,7 +102,7 @@ def test_orders_by_time_and_keeps_the_order_of_equal_times() -> None:
     times = [3000, 0, 3000, 1000]
     lines = [line(timestamp=at, output_length=index) for index, at in enumerate(times)]
     records = read_trace(lines).records
-    assert [record.output_length for record in records] == [1, 3, 0, 2]
+    assert [getattr(record, "output_length", None) for record in records] == [1, 3, 0, 2]
 
 
 def test_stops_at_the_bound_without_looking_further(tmp_path: Path) -> None:
@@ -91,4 +115,4 @@ def test_stops_at_the_bound_without_looking_further(tmp_path: Path) -> None:
 
 def test_another_block_size() -> None:
     (record,) = read_trace([line(input_length=33, hash_ids=[1, 2, 3])], block_size=16).records
-    assert record.hash_ids == (1, 2, 3)
+    assert record == TraceRecord(3000.0, 33, 20, (1, 2, 3))

@@ -1,0 +1,56 @@
+"""Bad configurations are refused, and the message names the field."""
+
+import pytest
+from pydantic import ValidationError
+
+from protocol import DEFAULT_ENGINE_MODEL
+from worker.config import EngineRates, WorkerConfig
+
+
+def test_defaults_are_a_small_engine() -> None:
+    config = WorkerConfig()
+    assert config.engine_model.model() == DEFAULT_ENGINE_MODEL
+    assert config.context_tokens == config.gpu_tokens
+    settings = config.engine_settings()
+    assert settings.tree.host_tokens == 2 * settings.tree.device_tokens
+    assert settings.prefetch.threshold == 256
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"pagesize": 4}, "pagesize"),
+        ({"page_size": 0}, "page_size"),
+        ({"gpu_tokens": 10, "page_size": 16}, "gpu_tokens"),
+        ({"host_tokens": 10, "page_size": 16}, "host_tokens"),
+        ({"gpu_tokens": 1_000, "max_model_len": 1_001}, "max_model_len"),
+        ({"storage": "disk"}, "storage"),
+        ({"storage": "dir:"}, "storage"),
+        ({"storage": "memory", "host_tokens": None}, "storage"),
+        ({"write_policy": "never"}, "write_policy"),
+        ({"prefetch_policy": "maybe"}, "prefetch_policy"),
+        ({"port": 70_000}, "port"),
+        ({"events_port": 65_535, "dp_size": 2}, "events_port"),
+        ({"replay_port": 65_535, "dp_size": 2}, "replay_port"),
+        ({"events_port": 5_000, "replay_port": 5_001, "dp_size": 2}, "replay_port"),
+        ({"speed": 0}, "speed"),
+        ({"speed": float("inf")}, "speed"),
+        ({"engine_model": {"prefill_tokens_per_s": -1}}, "prefill_tokens_per_s"),
+        ({"engine_model": {"prefil": 1}}, "prefil"),
+    ],
+)
+def test_bad_fields_are_named(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        WorkerConfig.model_validate(fields)
+    error = caught.value.errors()[0]
+    assert named in {
+        *map(str, error["loc"]),
+        error["msg"].removeprefix("Value error, ").split(":")[0],
+    }
+
+
+def test_configuration_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        WorkerConfig().port = 1
+    with pytest.raises(ValidationError, match="frozen"):
+        EngineRates().decode_ms = 1.0

@@ -25,8 +25,9 @@ from router.disconnect import DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
 from router.exchange import Exchange, Forward, Relay, is_unknown_model
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
-from router.prompt_reader import PromptReader, ReadRequest
-from scoring.brain import NoCandidateError, PlanRequest, TooManyRequestsError
+from router.prompt_reader import PromptReader
+from router.request_plan import plan_request
+from scoring.brain import NoCandidateError, TooManyRequestsError
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class DataApp:
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)
             forward = Forward(
-                plan=_plan_request(routed, request_id, read),
+                plan=plan_request(routed, request_id, read, time.time()),
                 method=scope["method"],
                 target=_target(scope),
                 headers=[*head.forwarded, (REQUEST_ID.decode(), request_id)],
@@ -246,24 +247,6 @@ async def _refuse_unread(
         async with asyncio.timeout(_LINGER_S):
             await discard_body(receive, linger_bytes)
     await answer.finish()
-
-
-def _plan_request(api: Api, request_id: str, read: ReadRequest) -> PlanRequest:
-    view = read.view
-    if view is None:
-        return PlanRequest(request_id, api, None, None, time.time())
-    return PlanRequest(
-        request_id=request_id,
-        api=api,
-        model=view.model,
-        tokens=read.tokens,
-        time=time.time(),
-        cache_salt=view.cache_salt,
-        max_output_tokens=view.max_output_tokens,
-        is_streaming=view.is_streaming,
-        session_id=view.session_id,
-        timing_us=read.timing_us,
-    )
 
 
 def _target(scope: Scope) -> str:

@@ -18,6 +18,9 @@ from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 MAX_RANKS = 1024
 _WILDCARDS = frozenset({"", "*", "0.0.0.0", "::", "[::]"})
 _BLOCK_SIZE = re.compile(r'cache_config_info\{(?:[^}]*,)?block_size="(\d{1,6})"')
+_AWAKE = re.compile(
+    r'vllm:engine_sleep_state\{[^}]*sleep_state="awake"[^}]*\} ([01](?:\.0)?)$', re.M
+)
 _ENDPOINT = re.compile(r"tcp://(.*):(\d{1,5})")
 
 
@@ -45,29 +48,40 @@ class WorkerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """A worker as it describes itself; ``cards`` are its entries of ``/v1/models``."""
+    """A worker as it describes itself.
+
+    Attributes:
+        cards: its entries of ``/v1/models``.
+        is_asleep: it says that it sleeps: requests would wait until somebody wakes it.
+    """
 
     spec: WorkerSpec
     cards: tuple[Mapping[str, object], ...] = field(default=())
+    is_asleep: bool = False
 
 
 def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Discovered:
     """Make a specification from what the engine says.
 
     Raises:
-        NotAWorkerError: no model is named.
+        NotAWorkerError: no model is named, or the engine does one half of the work only.
     """
     cards = _cards(answers.models)
     info = _fields(answers.server_info)
     if "served_model_name" in info or "tokenizer_path" in info or "kv_events" in info:
         return Discovered(_sglang(worker, url, cards, info), cards)
-    return Discovered(_vllm(worker, url, cards, answers), cards)
+    return Discovered(_vllm(worker, url, cards, answers), cards, _is_asleep(answers.metrics or ""))
 
 
 def _sglang(
     worker: WorkerId, url: str, cards: Sequence[Mapping[str, object]], info: Mapping[str, object]
 ) -> WorkerSpec:
     names = _names(cards)
+    mode = _text(info.get("disaggregation_mode"))
+    if mode in ("prefill", "decode"):
+        raise NotAWorkerError(
+            f"the engine runs in {mode}-only mode and cannot serve whole requests"
+        )
     model = _text(info.get("served_model_name")) or next(iter(names.models), None)
     model = model or _text(info.get("model_path"))
     if model is None:
@@ -196,6 +210,12 @@ def _max_model_len(cards: Sequence[Mapping[str, object]]) -> int | None:
 def _metrics_block_size(metrics: str) -> int | None:
     found = _BLOCK_SIZE.search(metrics)
     return _positive(int(found.group(1))) if found else None
+
+
+def _is_asleep(metrics: str) -> bool:
+    """Does every engine that tells its sleep state say that it is not awake?"""
+    awake = _AWAKE.findall(metrics)
+    return bool(awake) and not any(float(value) for value in awake)
 
 
 def _engine_labels(metrics: str) -> set[str]:

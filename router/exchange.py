@@ -220,10 +220,7 @@ class Exchange:
         try:
             plan = relay.brain.plan(request, now)
         except NoCandidateError as error:
-            if request.api != "other" or not is_unknown_model(error.decision):
-                raise
-            # An unrouted path may mean something else by "model": a worker knows.
-            plan = relay.brain.plan(replace(request, model=None), now)
+            plan = relay.brain.plan(_second_question(request, error), now)
         self._num_attempts += 1
         return Lease(relay.brain, plan, relay.clock, relay.listener)
 
@@ -309,10 +306,32 @@ class Exchange:
         return own
 
 
+def _second_question(request: PlanRequest, error: NoCandidateError) -> PlanRequest:
+    """What to ask instead, where a worker's own answer is the best one.
+
+    A prompt that is too long for all is refused in the engine's words; an unrouted path may mean something
+    else by "model".
+
+    Raises:
+        NoCandidateError: there is nothing else to ask.
+    """
+    reasons = _exclusions(error.decision)
+    if request.tokens is not None and Exclusion.PROMPT_TOO_LONG in reasons:
+        return replace(request, tokens=None)
+    if request.api == "other" and request.model is not None and is_unknown_model(error.decision):
+        return replace(request, model=None)
+    raise error
+
+
+def _exclusions(decision: Decision) -> frozenset[str]:
+    """Every reason for which a rank was no candidate."""
+    named = (candidate.excluded_by for candidate in decision.candidates)
+    return frozenset(decision.excluded) | {reason for reason in named if reason is not None}
+
+
 def is_unknown_model(decision: Decision) -> bool:
     """Was every rank excluded because it serves another model?"""
-    reasons = {candidate.excluded_by for candidate in decision.candidates}
-    return reasons | set(decision.excluded) == {Exclusion.OTHER_MODEL}
+    return _exclusions(decision) == {Exclusion.OTHER_MODEL}
 
 
 def _predicted_tokens(decision: Decision) -> int:

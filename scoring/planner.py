@@ -39,6 +39,7 @@ from scoring.weighing import Scale, Timer, Weighing
 from scoring.worker_table import WorkerState, WorkerTable
 
 _COVER_CHECKS_PER_TICK = 64
+_UNROUTED_API = "other"  # paths that mean no model: any worker will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ class Planner:
         plan_id = self._book(open_plan(weighing, option, now))
         if weighing.prompt is not None:
             self._index.predict(rank, weighing.prompt, now)
-        return Plan(plan_id, rank, option.row.entry.spec.url, decision)
+        spec = option.row.entry.spec
+        return Plan(plan_id, rank, spec.url, decision, spec.num_ranks)
 
     def first_byte(self, plan_id: int, now: float) -> None:
         """The first byte of the answer's content came: prefill is over. Idempotent, O(blocks)."""
@@ -270,6 +272,8 @@ class Planner:
 
     def _decide(self, request: PlanRequest, rng: Random, now: float) -> tuple[Weighing, Ranking]:
         resolution = self._table.resolve(request.model, request.adapter)
+        if request.model is None and request.api == _UNROUTED_API and not resolution.rows:
+            resolution = self._table.everyone()
         weighing = self._scale.weigh(request, resolution, now)
         options = weighing.options
         if not options:

@@ -3,7 +3,7 @@
 A request's model name is resolved in this order: the name of a model, an alias, an adapter. What a
 name means is settled by the first worker that gives it a meaning of that order; workers that mean
 another model by it do not serve it. A request that names no model is served by all, where the fleet
-serves one model only.
+serves one model only, or where it is about no model.
 """
 
 from collections.abc import Callable, Iterable
@@ -145,6 +145,10 @@ class WorkerTable:
         chosen = set(rows)
         others = tuple(row for row in found.rows if row not in chosen) + found.others
         return Resolution(found.model, adapter, rows, others)
+
+    def everyone(self) -> Resolution:
+        """All ranks, whatever they serve: for requests that are about no model."""
+        return Resolution(None, None, tuple(self.rows()), ())
 
     def _resolved(self) -> dict[str | None, Resolution]:
         if self._names is None:

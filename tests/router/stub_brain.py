@@ -31,6 +31,7 @@ class StubBrain:
     outcomes: list[tuple[Rank, Outcome]] = field(default_factory=list)
     num_unknown: int = 0
     fault: Exception | None = None
+    max_tokens: int | None = None
 
     def plan(self, request: PlanRequest, now: float) -> Plan:
         """The first rank that is not excluded, the least used first."""
@@ -41,6 +42,11 @@ class StubBrain:
         used = Counter(plan.rank for plan in self.open.values())
         if request.model not in (None, self.model):
             raise NoCandidateError(_decision(request, None, {Exclusion.OTHER_MODEL: len(ranks)}))
+        length = len(request.tokens or b"") // 4
+        if self.max_tokens is not None and length > self.max_tokens:
+            raise NoCandidateError(
+                _decision(request, None, {Exclusion.PROMPT_TOO_LONG: len(ranks)})
+            )
         free = sorted((used[rank], rank) for rank in ranks if rank not in request.excluded)
         if not free:
             raise NoCandidateError(_decision(request, None, {Exclusion.ALREADY_TRIED: len(ranks)}))

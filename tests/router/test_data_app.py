@@ -445,6 +445,18 @@ async def test_a_prompt_without_tokens_is_served_by_load_and_counted() -> None:
     assert "no_tokenizer" in door.counters.unrouted
 
 
+async def test_a_prompt_that_is_too_long_is_refused_by_a_worker() -> None:
+    data = response(b'{"error":{"message":"maximum context length"}}', status=400)
+    body = b'{"model":"m","messages":[{"role":"user","content":"far too long"}]}'
+    async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
+        door.fleet.model = bundled_model()
+        door.brain.max_tokens = 2
+        answer = await ask(door, body=body)
+        await door.settled()
+    assert (answer.status, answer.body) == (400, data.split(b"\r\n\r\n")[1])
+    assert [request.tokens is None for request in door.brain.requests] == [False, True]
+
+
 async def test_own_routes() -> None:
     cards = ({"id": "a/b", "object": "model"}, {"id": "m", "object": "model"})
     async with front_door() as door:

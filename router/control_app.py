@@ -1,0 +1,244 @@
+"""The control port: workers, decisions, findings, metrics. FastAPI: for people and scripts, not for load.
+
+Every route but ``/health`` and ``/ready`` needs the token where one is configured.
+"""
+
+import asyncio
+import hmac
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import ValidationError
+
+from prompt import Api
+from protocol import WorkerId
+from router.body import BodyTooLargeError, read_body
+from router.config import WorkerEntry
+from router.errors import ErrorKind, FrontDoorError
+from router.fleet_debug import FleetDebug
+from router.metrics import MetricSources, exposition
+from router.prompt_reader import PromptReader, ReadRequest
+from router.registry import RegistryFullError, UnknownWorkerError, WorkerExistsError
+from router.request_plan import plan_request
+from router.views import (
+    FindingView,
+    IndexView,
+    NewWorker,
+    ReadyView,
+    WorkerChange,
+    WorkerDebugView,
+    WorkerView,
+    worker_view,
+)
+from scoring import decision_json, decision_record, decisions_json
+
+_MAX_DECISIONS = 2_000
+_MARKS = {
+    "messages": Api.CHAT,
+    "prompt": Api.COMPLETIONS,
+    "text": Api.GENERATE,
+    "input_ids": Api.GENERATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ControlParts:
+    """What the control port shows and steers.
+
+    Attributes:
+        workers_changed: called after a worker was added or removed.
+        executor: for reading long prompts.
+        max_body_bytes: of a dry run's request.
+    """
+
+    fleet: FleetDebug
+    metrics: MetricSources
+    reader: PromptReader
+    executor: Executor
+    workers_changed: Callable[[], None]
+    token: str | None = None
+    max_body_bytes: int = 64 * 1024 * 1024
+
+
+def control_app(parts: ControlParts) -> FastAPI:
+    """The application."""
+    app = FastAPI(title="kvroute control", docs_url=None, redoc_url=None)
+    app.include_router(_probes(parts))
+    guard = [Depends(_Guard(parts.token))]
+    for routes in (_workers(parts), _debug(parts), _decisions(parts)):
+        app.include_router(routes, dependencies=guard)
+    return app
+
+
+class _Guard:
+    """Lets through who knows the token; everybody where there is none."""
+
+    def __init__(self, token: str | None) -> None:
+        self._expected = None if token is None else f"Bearer {token}".encode()
+
+    def __call__(self, request: Request) -> None:
+        if self._expected is None:
+            return
+        given = request.headers.get("authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, self._expected):
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise HTTPException(401, "the control token is missing or wrong", headers)
+
+
+def _probes(parts: ControlParts) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @routes.get("/ready", responses={503: {"model": ReadyView}})
+    async def ready(response: Response) -> ReadyView:
+        readiness = parts.fleet.registry.readiness()
+        response.status_code = 200 if readiness.is_ready else 503
+        return ReadyView(is_ready=readiness.is_ready, detail=readiness.detail)
+
+    return routes
+
+
+def _workers(parts: ControlParts) -> APIRouter:
+    routes = APIRouter(prefix="/workers")
+    registry, clock = parts.fleet.registry, parts.fleet.clock
+
+    @routes.get("")
+    async def list_workers() -> list[WorkerView]:
+        return [worker_view(record) for record in registry.records()]
+
+    @routes.post("", status_code=201, responses={400: {}, 409: {}})
+    async def add_worker(new: NewWorker) -> WorkerView:
+        try:
+            entry = WorkerEntry(url=new.url, name=new.name)
+            record = registry.add(WorkerId(entry.worker), entry.url, clock())
+        except ValidationError as error:
+            raise HTTPException(400, error.errors()[0]["msg"]) from error
+        except (WorkerExistsError, RegistryFullError) as error:
+            raise HTTPException(409, str(error)) from error
+        parts.workers_changed()
+        return worker_view(record)
+
+    @routes.patch("/{worker}", responses={404: {}})
+    async def change_worker(worker: str, change: WorkerChange) -> WorkerView:
+        try:
+            return worker_view(registry.set_draining(WorkerId(worker), is_draining=change.draining))
+        except UnknownWorkerError as error:
+            raise HTTPException(404, str(error)) from error
+
+    @routes.delete("/{worker}", status_code=204, responses={404: {}})
+    async def remove_worker(worker: str) -> None:
+        try:
+            registry.remove(WorkerId(worker))
+        except UnknownWorkerError as error:
+            raise HTTPException(404, str(error)) from error
+        parts.workers_changed()
+
+    return routes
+
+
+def _debug(parts: ControlParts) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(parts.metrics), media_type=CONTENT_TYPE_LATEST)
+
+    @routes.get("/debug/workers")
+    async def workers() -> list[WorkerDebugView]:
+        return parts.fleet.workers()
+
+    @routes.get("/debug/findings")
+    async def findings() -> list[FindingView]:
+        return parts.fleet.findings()
+
+    @routes.get("/debug/index")
+    async def index() -> IndexView:
+        return parts.fleet.index_totals()
+
+    return routes
+
+
+def _decisions(parts: ControlParts) -> APIRouter:
+    routes = APIRouter(prefix="/debug")
+    planner = parts.fleet.planner
+
+    @routes.get("/decisions")
+    async def decisions(
+        limit: Annotated[int, Query(ge=1, le=_MAX_DECISIONS)] = 100,
+    ) -> Response:
+        return _json(decisions_json(planner.decisions(limit)))
+
+    @routes.get("/decisions/{request_id}", responses={404: {}})
+    async def decision(request_id: str) -> Response:
+        found = planner.decision(request_id)
+        if found is None:
+            raise HTTPException(404, "no decision about this request, or it has left the log")
+        return _json(decision_json(found))
+
+    @routes.post("/route", responses={400: {}, 413: {}})
+    async def route(
+        request: Request,
+        api: Api | None = None,
+        all_candidates: Annotated[bool, Query(alias="all")] = False,
+    ) -> Response:
+        try:
+            body = await read_body(request.receive, parts.max_body_bytes)
+            return _json(await _dry_run(parts, body, api, all_candidates=all_candidates))
+        except BodyTooLargeError:
+            error = FrontDoorError(ErrorKind.BODY_TOO_LARGE, "the request body is too long")
+            return Response(error.body(), error.status, media_type="application/json")
+        except FrontDoorError as error:
+            return Response(error.body(), error.status, media_type="application/json")
+
+    return routes
+
+
+async def _dry_run(
+    parts: ControlParts, body: bytes, api: Api | None, *, all_candidates: bool
+) -> bytes:
+    """Where the request would go; nothing is sent, booked or counted.
+
+    Raises:
+        FrontDoorError: the body is no JSON object, or of no API that is known.
+    """
+    loop = asyncio.get_running_loop()
+    known = api or await loop.run_in_executor(parts.executor, _api_of_body, body)
+    read = await loop.run_in_executor(parts.executor, parts.reader.read_now, known, body)
+    question = plan_request(known, f"dry-run-{uuid.uuid4().hex}", read, time.time())
+    decision = parts.fleet.planner.explain(
+        question, parts.fleet.clock(), all_candidates=all_candidates
+    )
+    return orjson.dumps(decision_record(decision) | {"unrouted_by": _reason(read)})
+
+
+def _api_of_body(body: bytes) -> Api:
+    """What kind of request a body is, by the field that holds its prompt."""
+    try:
+        fields = orjson.loads(body)
+    except ValueError as error:
+        raise FrontDoorError(ErrorKind.MALFORMED, f"the body is not JSON: {error}") from error
+    for name, api in _MARKS.items():
+        if isinstance(fields, dict) and name in fields:
+            return api
+    names = ", ".join(_MARKS)
+    raise FrontDoorError(
+        ErrorKind.MALFORMED, f"name the API in ?api=, the body has none of {names}"
+    )
+
+
+def _reason(read: ReadRequest) -> str | None:
+    return None if read.unrouted is None else str(read.unrouted)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -1,0 +1,84 @@
+"""Reads the fleet for the control port: registry, index, planner and streams joined by rank."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from indexer import FleetIndex, Intake
+from protocol import EventSource, Rank
+from router.registry import Registry
+from router.shelf import PromptShelf, Rung, Shelved
+from router.views import (
+    FindingView,
+    IndexView,
+    RankView,
+    StreamView,
+    WorkerDebugView,
+    finding_view,
+    index_view,
+    rank_view,
+    stream_view,
+    worker_debug_view,
+)
+from router.worker_record import WorkerRecord
+from scoring import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class FleetDebug:
+    """Everything at one moment; each call is O(ranks)."""
+
+    registry: Registry
+    index: FleetIndex
+    intake: Intake
+    planner: Planner
+    shelf: PromptShelf
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+
+    def workers(self) -> list[WorkerDebugView]:
+        """Every worker in full."""
+        ranks = self._ranks()
+        return [
+            worker_debug_view(
+                record,
+                self._shelved(record),
+                tuple(ranks[rank] for rank in record.spec.ranks if rank in ranks)
+                if record.spec is not None
+                else (),
+            )
+            for record in self.registry.records()
+        ]
+
+    def findings(self) -> list[FindingView]:
+        """Every gap that is known of."""
+        now = self.clock()
+        return [finding_view(finding, now) for finding in self.index.findings(now)]
+
+    def index_totals(self) -> IndexView:
+        """The index as a whole."""
+        return index_view(self.index.stats())
+
+    def _ranks(self) -> dict[Rank, RankView]:
+        now = self.clock()
+        loads = {load.rank: load for load in self.planner.rank_loads(now)}
+        streams = self._streams(now)
+        return {
+            state.rank: rank_view(state, loads.get(state.rank), streams.get(state.rank))
+            for state in self.index.rank_states(now)
+        }
+
+    def _streams(self, now: float) -> dict[Rank, StreamView]:
+        sources: dict[Rank, EventSource] = {
+            source.rank: source for spec in self.registry.specs() for source in spec.sources
+        }
+        wall_offset_s = self.wall_clock() - now
+        return {
+            status.rank: stream_view(status, sources.get(status.rank), now, wall_offset_s)
+            for status in self.intake.statuses()
+        }
+
+    def _shelved(self, record: WorkerRecord) -> Shelved:
+        if record.spec is None:
+            return Shelved(Rung.NONE, detail="the worker has not been learned yet")
+        return self.shelf.shelved(record.spec.model)

@@ -1,0 +1,169 @@
+"""Prometheus metrics: plain counters of all parts, read when somebody asks and at no other time."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from indexer import FleetIndex, Intake
+from router.counters import DataCounters
+from router.registry import Registry
+from scoring import Planner
+
+Labelled = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSources:
+    """Whose counters are exported."""
+
+    data: DataCounters
+    planner: Planner
+    index: FleetIndex
+    intake: Intake
+    registry: Registry
+    clock: Callable[[], float] = time.monotonic
+
+
+class RouterCollector(Collector):
+    """All metrics of one router. Label values are of closed sets, or name workers and their ranks."""
+
+    def __init__(self, sources: MetricSources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """Read every counter once."""
+        yield from self._data()
+        yield from self._planner()
+        yield from self._workers()
+        yield from self._index()
+        yield from self._streams()
+
+    def _data(self) -> Iterator[Metric]:
+        data = self._sources.data
+        yield _counter("requests", "Requests answered.", ("api", "status"), data.requests.items())
+        yield _gauge("requests_in_flight", "Requests being served.", data.in_flight)
+        yield _counter("retries", "Attempts repeated.", ("reason",), _by_one(data.retries))
+        yield _counter(
+            "unrouted", "Requests placed by load alone.", ("reason",), _by_one(data.unrouted)
+        )
+        for name, text, value in (
+            ("body_too_large", "Requests refused for their size.", data.body_too_large),
+            ("overloaded", "Requests refused for want of room.", data.overloaded),
+            ("broken_answers", "Answers that broke off.", data.broken_streams),
+            ("internal_errors", "Requests that failed inside.", data.internal_errors),
+            ("cached_tokens_predicted", "Hits as claimed.", data.predicted_cached_tokens),
+            ("cached_tokens_reported", "Hits as reported.", data.reported_cached_tokens),
+            ("prompt_tokens_reported", "Prompts of those.", data.reported_prompt_tokens),
+        ):
+            yield _counter(name, text, (), [((), value)])
+        ttft = HistogramMetricFamily("kvroute_ttft_seconds", "Request to first byte of an answer.")
+        ttft.add_metric((), data.ttft_s.cumulative(), data.ttft_s.total)
+        yield ttft
+
+    def _planner(self) -> Iterator[Metric]:
+        counters = self._sources.planner.counters()
+        plans = [((str(policy), str(why)), n) for (policy, why), n in counters.plans.items()]
+        yield _counter("plans", "Decisions.", ("policy", "reason"), plans)
+        yield _counter(
+            "plans_without_candidate", "Nobody could.", (), [((), counters.no_candidate)]
+        )
+        yield _counter("attempts", "Attempts ended.", ("outcome",), _by_one(counters.outcomes))
+        yield _gauge("leases_open", "Attempts booked on a rank.", counters.open_plans)
+        yield _counter(
+            "index_failures", "Lookups that failed.", ("verb",), _by_one(counters.index_failures)
+        )
+        reuse = counters.reuse
+        blocks = [
+            (("predicted",), reuse.predicted_blocks),
+            (("reported",), reuse.reported_blocks),
+        ]
+        yield _counter("reused_blocks", "Blocks of prompts found in cache.", ("by",), blocks)
+
+    def _workers(self) -> Iterator[Metric]:
+        records = self._sources.registry.records()
+        states: dict[str, int] = {}
+        for record in records:
+            states[record.state] = states.get(record.state, 0) + 1
+        yield _gauges("workers", "Workers by state.", ("state",), _by_one(states))
+        opened = [((record.worker,), record.breaker.num_opened) for record in records]
+        yield _counter("breaker_opened", "Times a breaker opened.", ("worker",), opened)
+        loads = self._sources.planner.rank_loads(self._sources.clock())
+        in_flight = [((one.rank.worker, str(one.rank.dp_rank)), one.in_flight) for one in loads]
+        yield _gauges("rank_in_flight", "Requests booked.", ("worker", "dp_rank"), in_flight)
+
+    def _index(self) -> Iterator[Metric]:
+        index, now = self._sources.index, self._sources.clock()
+        findings: dict[str, int] = {}
+        for finding in index.findings(now):
+            findings[finding.kind] = findings.get(finding.kind, 0) + len(finding.ranks)
+        yield _gauges("findings", "Ranks with this finding.", ("kind",), _by_one(findings))
+
+    def _streams(self) -> Iterator[Metric]:
+        statuses = self._sources.intake.statuses()
+        labels = ("worker", "dp_rank")
+        for name, text in _STREAM_COUNTERS.items():
+            values = [
+                ((one.rank.worker, str(one.rank.dp_rank)), getattr(one.counters, name))
+                for one in statuses
+            ]
+            yield _counter(f"stream_{name}", text, labels, values)
+        now = self._sources.clock()
+        ages = [
+            ((one.rank.worker, str(one.rank.dp_rank)), now - one.last_event_at)
+            for one in statuses
+            if one.last_event_at is not None
+        ]
+        yield _gauges("stream_last_event_age_seconds", "Since the last event.", labels, ages)
+
+
+_STREAM_COUNTERS = {
+    "batches": "Batches applied.",
+    "events": "Events in them.",
+    "duplicates": "Live batches that were applied before.",
+    "gaps": "Jumps of the sequence number.",
+    "losses": "Losses that no replay repaired.",
+    "lost_batches": "Batches in them.",
+    "unreadable": "Batches that could not be decoded.",
+    "clears": "Full clears.",
+    "num_resets": "Restarts of the publisher.",
+    "replays": "Replays asked for.",
+}
+
+
+def exposition(sources: MetricSources) -> bytes:
+    """All metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(RouterCollector(sources))
+    return generate_latest(registry)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: Labelled) -> Metric:
+    family = CounterMetricFamily(f"kvroute_{name}", text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family
+
+
+def _gauges(name: str, text: str, labels: tuple[str, ...], values: Labelled) -> Metric:
+    family = GaugeMetricFamily(f"kvroute_{name}", text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return _gauges(name, text, (), [((), value)])
+
+
+def _by_one(counts: dict[str, int]) -> Labelled:
+    return [((str(name),), count) for name, count in counts.items()]

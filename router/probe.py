@@ -1,0 +1,106 @@
+"""Calls that the router makes on its own account: learn a worker, ask for its health.
+
+Answers are bounded in size and time. A route that is missing is no fault; a worker that does not answer,
+or refuses us, is.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from protocol import WorkerId
+from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
+
+_MAX_ANSWER_BYTES = 8 * 1024 * 1024
+
+
+class ProbeError(Exception):
+    """The worker did not answer, or not as an engine does. The message says how."""
+
+
+class Prober:
+    """Probes workers over a client of its own."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def describe(self, worker: WorkerId, url: str) -> Discovered:
+        """Learn the worker behind a URL, in three to seven calls.
+
+        Raises:
+            ProbeError: it cannot be reached, is not healthy, or describes no model.
+        """
+        if not await self.is_healthy(url):
+            raise ProbeError(f"{url}/health does not answer with 2xx")
+        models = _parsed(await self._get(f"{url}/v1/models"))
+        info = _parsed(await self._get(f"{url}/server_info"))
+        if info is None:
+            info = _parsed(await self._get(f"{url}/get_server_info"))
+        answers = WorkerAnswers(models=models, server_info=info)
+        if not isinstance(info, dict) or "tokenizer_path" not in info:
+            answers = await self._vllm(url, answers)
+        try:
+            return describe_worker(worker, url, answers)
+        except NotAWorkerError as error:
+            raise ProbeError(str(error)) from error
+
+    async def is_healthy(self, url: str) -> bool:
+        """Does ``/health`` answer with 2xx?"""
+        try:
+            return await self._get(f"{url}/health") is not None
+        except ProbeError:
+            return False
+
+    async def _vllm(self, url: str, known: WorkerAnswers) -> WorkerAnswers:
+        metrics = await self._get(f"{url}/metrics")
+        return WorkerAnswers(
+            models=known.models,
+            server_info=known.server_info,
+            version=_parsed(await self._get(f"{url}/version")),
+            event_sources=_parsed(await self._get(f"{url}/kv_event_sources")),
+            metrics=None if metrics is None else metrics.decode("utf-8", "replace"),
+        )
+
+    async def _get(self, url: str) -> bytes | None:
+        """The body of a 2xx answer; None where there is no such route.
+
+        Raises:
+            ProbeError: no answer, another status, or one that is too large.
+        """
+        body = bytearray()
+        try:
+            async with self._client.stream("GET", url) as response:
+                if response.status_code in (404, 405, 501):
+                    return None
+                if not response.is_success:
+                    raise ProbeError(f"{url} answers {response.status_code}")
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > _MAX_ANSWER_BYTES:
+                        raise ProbeError(f"{url} answers more than {_MAX_ANSWER_BYTES} bytes")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ProbeError(f"{url}: {error or type(error).__name__}") from error
+        return bytes(body)
+
+
+@asynccontextmanager
+async def open_prober(timeout_s: float, token: str | None) -> AsyncIterator[Prober]:
+    """A prober; ``token`` is sent as bearer token."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx.AsyncClient(
+        timeout=timeout_s, headers=headers, limits=limits, trust_env=False
+    ) as client:
+        yield Prober(client)
+
+
+def _parsed(body: bytes | None) -> object:
+    """What a JSON answer says; None where it is none."""
+    if body is None:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

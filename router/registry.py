@@ -1,0 +1,308 @@
+"""The workers: who there is, what is known of them, and what index, planner and streams are told.
+
+The registry is the one place where a worker comes, changes and goes. It makes no call of its own: probes
+tell it what they found, the relay how attempts ended, the control port what operators want. A worker that
+cannot be reached stays listed and is tried again; it takes no part until it has been learned.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from indexer import EventSubscriber, FleetIndex, Intake, Trust
+from protocol import EventSource, Rank, WorkerId, WorkerSpec
+from router.breaker import Breaker, BreakerLimits
+from router.data_app import Readiness
+from router.discovery import Discovered
+from router.health import HealthRecord
+from router.shelf import PromptShelf, Shelved
+from router.worker_record import WorkerRecord, WorkerState
+from scoring import OutcomeKind, Planner
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerExistsError(Exception):
+    """There is a worker of this name or URL."""
+
+
+class RegistryFullError(Exception):
+    """No more workers are allowed."""
+
+
+class UnknownWorkerError(Exception):
+    """There is no worker of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryLimits:
+    """Bounds and thresholds.
+
+    Attributes:
+        max_workers: further ones are refused.
+        min_ready: workers that must serve before the router is ready.
+        recovery_s: how long readiness waits for the index of a worker, and the verdict that a model is
+            unknown for a worker never reached.
+    """
+
+    max_workers: int = 1024
+    min_ready: int = 1
+    recovery_s: float = 30.0
+    health_threshold: int = 3
+    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class Brains:
+    """Who is told of workers."""
+
+    index: FleetIndex
+    planner: Planner
+    intake: Intake
+    subscriber: EventSubscriber
+    shelf: PromptShelf
+
+
+class Registry:
+    """All workers, by id. Single owner of their records; ``now`` is monotonic seconds."""
+
+    def __init__(self, brains: Brains, limits: RegistryLimits) -> None:
+        self._brains = brains
+        self._limits = limits
+        self._records: dict[WorkerId, WorkerRecord] = {}
+        self._recovered: set[WorkerId] = set()
+        self._overdue: set[WorkerId] = set()  # not reached in time
+        self.is_draining = False
+
+    # -- who there is ------------------------------------------------------------------------------
+
+    def add(self, worker: WorkerId, url: str, now: float) -> WorkerRecord:
+        """List a worker; it takes part once it has been learned.
+
+        Raises:
+            WorkerExistsError: its name or URL is taken.
+            RegistryFullError: there are as many as are allowed.
+        """
+        if worker in self._records or any(one.url == url for one in self._records.values()):
+            raise WorkerExistsError(f"there is a worker {worker} or one at {url}")
+        if len(self._records) >= self._limits.max_workers:
+            raise RegistryFullError(f"at most {self._limits.max_workers} workers")
+        record = WorkerRecord(
+            worker,
+            url,
+            HealthRecord(self._limits.health_threshold),
+            Breaker(self._limits.breaker),
+            since=now,
+        )
+        self._records[worker] = record
+        return record
+
+    def remove(self, worker: WorkerId) -> None:
+        """Forget a worker and all that was known of its cache; what runs on it goes on.
+
+        Raises:
+            UnknownWorkerError: there is none of this name.
+        """
+        record = self.record(worker)
+        del self._records[worker]
+        self._recovered.discard(worker)
+        self._overdue.discard(worker)
+        if record.spec is not None:
+            self._forget(record.spec)
+            self._brains.planner.remove_worker(worker)
+            self._brains.shelf.keep(self.specs())
+        logger.info("worker %s removed", worker)
+
+    def set_draining(self, worker: WorkerId, *, is_draining: bool) -> WorkerRecord:
+        """Give a worker no new requests, or again.
+
+        Raises:
+            UnknownWorkerError: there is none of this name.
+        """
+        record = self.record(worker)
+        record.is_draining = is_draining
+        self._brains.planner.set_draining(worker, is_draining)
+        return record
+
+    def record(self, worker: WorkerId) -> WorkerRecord:
+        """What is known of a worker.
+
+        Raises:
+            UnknownWorkerError: there is none of this name.
+        """
+        if worker not in self._records:
+            raise UnknownWorkerError(f"no worker {worker}")
+        return self._records[worker]
+
+    def find(self, worker: WorkerId) -> WorkerRecord | None:
+        """What is known of a worker; None where there is none of this name."""
+        return self._records.get(worker)
+
+    def records(self) -> list[WorkerRecord]:
+        """Every worker, in the order in which they came."""
+        return list(self._records.values())
+
+    def specs(self) -> list[WorkerSpec]:
+        """Every worker that has been learned."""
+        return [record.spec for record in self._records.values() if record.spec is not None]
+
+    # -- what probes find --------------------------------------------------------------------------
+
+    def learned(self, worker: WorkerId, found: Discovered, shelved: Shelved, now: float) -> None:
+        """A worker described itself, for the first time or again.
+
+        A worker whose model, ranks, block size or event sources have changed starts anew: what was known
+        of its cache speaks of another process.
+        """
+        record = self._records.get(worker)
+        if record is None or record.url != found.spec.url:
+            return
+        old, new = record.spec, found.spec
+        record.discovered, record.error, record.num_attempts = found, None, 0
+        self._overdue.discard(worker)
+        if old != new:
+            self._brains.planner.add_worker(new, now)
+            self._brains.planner.set_draining(worker, record.is_draining)
+            if old is None or _identity(old) != _identity(new):
+                self._begin_anew(record, old, new, now)
+            logger.info("worker %s is %s", worker, _summary(new))
+        self._brains.shelf.put(new, shelved)
+        self._brains.shelf.keep(self.specs())
+        self._settle(record)
+
+    def not_learned(self, worker: WorkerId, error: str) -> None:
+        """A worker could not be reached or understood."""
+        record = self._records.get(worker)
+        if record is None:
+            return
+        if record.error != error:
+            logger.warning("worker %s cannot be learned: %s", worker, error)
+        record.error = error
+        record.num_attempts += 1
+
+    def probed(self, worker: WorkerId, *, is_ok: bool) -> None:
+        """A health probe was answered, well or not."""
+        record = self._records.get(worker)
+        if record is None:
+            return
+        was_healthy = record.health.is_healthy
+        record.health.record(is_ok=is_ok)
+        if record.health.is_healthy is not was_healthy:
+            logger.warning("worker %s is %shealthy", worker, "" if is_ok else "un")
+        self._settle(record)
+
+    # -- what the relay sees -----------------------------------------------------------------------
+
+    def attempt_ended(self, rank: Rank, kind: OutcomeKind, now: float) -> None:
+        """An attempt on ``rank`` is over: its worker's breaker counts it."""
+        record = self._records.get(rank.worker)
+        if record is None:
+            return
+        before = record.breaker.state
+        record.breaker.record(kind, now)
+        if record.breaker.state is not before:
+            logger.warning("breaker of worker %s is %s", rank.worker, record.breaker.state)
+            self._settle(record)
+
+    def tick(self, now: float) -> None:
+        """What time alone changes. O(workers)."""
+        for record in self._records.values():
+            record.breaker.tick(now)
+            self._settle(record)
+            is_late = now - record.since >= self._limits.recovery_s
+            if record.spec is None:
+                if is_late:
+                    self._overdue.add(record.worker)
+            elif is_late or self._is_recovered(record.spec, now):
+                self._recovered.add(record.worker)
+
+    # -- what the data port shows ------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """Enough workers serve and their indexes are recovered, and no shutdown is under way."""
+        if self.is_draining:
+            return Readiness(is_ready=False, detail="draining")
+        serving = [one.worker for one in self._records.values() if one.state is WorkerState.SERVING]
+        recovered = [worker for worker in serving if worker in self._recovered]
+        detail = (
+            f"{len(serving)} of {len(self._records)} workers serve, {len(recovered)} of them with a"
+            f" recovered index; at least {self._limits.min_ready} needed"
+        )
+        is_ready = len(recovered) >= self._limits.min_ready and len(recovered) == len(serving)
+        return Readiness(is_ready=is_ready, detail=detail)
+
+    def is_settled(self) -> bool:
+        """Is every worker learned, or has its time to be reached passed?"""
+        return all(
+            record.discovered is not None or worker in self._overdue
+            for worker, record in self._records.items()
+        )
+
+    def model_cards(self) -> Sequence[Mapping[str, object]]:
+        """Entries of ``/v1/models``, the first worker's where several name a model."""
+        cards: dict[object, Mapping[str, object]] = {}
+        for record in self._records.values():
+            for card in record.discovered.cards if record.discovered is not None else ():
+                cards.setdefault(card.get("id"), card)
+        return list(cards.values())
+
+    def check(self) -> None:
+        """Verify the invariants: planner and records agree, and every record is sound."""
+        known = {state.spec.worker: state for state in self._brains.planner.workers()}
+        learned = {spec.worker: spec for spec in self.specs()}
+        assert {name: state.spec for name, state in known.items()} == learned
+        assert self._recovered <= learned.keys()
+        assert not self._overdue & learned.keys()
+        for worker, record in self._records.items():
+            record.health.check()
+            record.breaker.check()
+            if worker in known:
+                assert known[worker].excluded_by is record.exclusion, worker
+                assert known[worker].is_draining is record.is_draining, worker
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _settle(self, record: WorkerRecord) -> None:
+        """Tell the planner whether the worker takes requests."""
+        self._brains.planner.set_excluded(record.worker, record.exclusion)
+
+    def _begin_anew(
+        self, record: WorkerRecord, old: WorkerSpec | None, new: WorkerSpec, now: float
+    ) -> None:
+        if old is not None:
+            self._forget(old)
+        record.since = now
+        self._recovered.discard(record.worker)
+        self._brains.index.add_worker(new, now)
+        for source in new.sources:
+            self._brains.subscriber.subscribe(source)
+
+    def _forget(self, spec: WorkerSpec) -> None:
+        for source in spec.sources:
+            self._brains.subscriber.unsubscribe(source)
+        self._brains.index.remove_worker(spec.worker)
+
+    def _is_recovered(self, spec: WorkerSpec, now: float) -> bool:
+        """Has each of its streams got as far as it will?"""
+        return all(self._is_heard(source, now) for source in spec.sources)
+
+    def _is_heard(self, source: EventSource, now: float) -> bool:
+        trust = self._brains.index.trust(source.rank, now)
+        if source.replay_endpoint is not None:
+            return trust not in (Trust.NONE, Trust.REBUILDING)
+        status = self._brains.intake.status(source.rank)
+        return status is not None and status.is_connected
+
+
+def _identity(spec: WorkerSpec) -> tuple[object, ...]:
+    """What cannot change without the cache being another one."""
+    return spec.url, spec.model, spec.block_size, spec.num_ranks, spec.sources
+
+
+def _summary(spec: WorkerSpec) -> str:
+    replay = sum(source.replay_endpoint is not None for source in spec.sources)
+    return (
+        f"{spec.engine} {spec.version or '(version unknown)'} serving {spec.model},"
+        f" ranks {spec.num_ranks}, block size {spec.block_size},"
+        f" {len(spec.sources)} event sources, {replay} with replay"
+    )

@@ -1,0 +1,216 @@
+"""The router as a process: everything is wired here, once, by hand.
+
+    sockets bound ▶ client pools ▶ brain ▶ tasks ▶ two servers ▶ SIGTERM ▶ drain ▶ stop
+
+One event loop, one owner of all state. At SIGTERM or SIGINT the router turns unready and serves on for
+the drain window, then stops accepting, finishes running answers within their bound, and ends. A second
+signal cuts both waits short.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from indexer import EventSubscriber, FleetIndex, Intake
+from protocol import WorkerId
+from router.breaker import BreakerLimits
+from router.config import RouterConfig
+from router.control_app import ControlParts, control_app
+from router.counters import DataCounters
+from router.data_app import DataApp, DataLimits
+from router.exchange import Relay
+from router.fleet_debug import FleetDebug
+from router.metrics import MetricSources
+from router.ports import PortServer, address_of, listen, make_server
+from router.probe import open_prober
+from router.prompt_reader import PromptReader
+from router.registry import Brains, Registry, RegistryLimits
+from router.shelf import PromptShelf
+from router.upstream import UpstreamTimeouts, open_upstream
+from router.watcher import Watcher, WatchTimes
+from scoring import Planner, PlannerLimits
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+_READER_THREADS = 2
+
+
+async def serve(config: RouterConfig) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        PortInUseError: an address cannot be listened on.
+    """
+    async with AsyncExitStack() as stack:
+        data_socket = stack.enter_context(listen(config.host, config.port))
+        control_socket = stack.enter_context(listen(config.control_host, config.control_port))
+        stop = stack.enter_context(_StopSignal())
+        router = await stack.enter_async_context(_router(config))
+        logger.info("data port at http://%s", address_of(data_socket))
+        logger.info("control port at http://%s", address_of(control_socket))
+        await _run(router, config, (data_socket, control_socket), stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Router:
+    """The parts that run."""
+
+    registry: Registry
+    index: FleetIndex
+    planner: Planner
+    subscriber: EventSubscriber
+    watcher: Watcher
+    data: PortServer
+    control: PortServer
+
+
+@asynccontextmanager
+async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
+    """Build every part and tie it to the others."""
+    now = time.monotonic()
+    index = FleetIndex()
+    intake = Intake(index)
+    subscriber = EventSubscriber(intake, time.monotonic)
+    planner = Planner(
+        index,
+        policy=config.policy,
+        engine_model=config.engine.model(),
+        rng=Random(),
+        limits=PlannerLimits(max_workers=config.limits.max_workers),
+    )
+    shelf, counters = PromptShelf(config.tokenizers), DataCounters()
+    registry = Registry(Brains(index, planner, intake, subscriber, shelf), _registry_limits(config))
+    for entry in config.workers:
+        registry.add(WorkerId(entry.worker), entry.url, now)
+    async with AsyncExitStack() as stack:
+        executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
+        upstream = await stack.enter_async_context(open_upstream(_upstream_timeouts(config)))
+        token = None if config.worker_token is None else config.worker_token.get_secret_value()
+        prober = await stack.enter_async_context(open_prober(config.timeouts.probe_s, token))
+        times = WatchTimes(config.health.interval_s, config.health.refresh_s)
+        watcher = Watcher(registry, shelf, prober, times, Random())
+        reader = PromptReader(shelf, executor, counters)
+        relay = Relay(
+            planner, upstream, registry, counters, config.limits.max_attempts, config.names_worker
+        )
+        limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
+        control = ControlParts(
+            fleet=FleetDebug(registry, index, intake, planner, shelf),
+            metrics=MetricSources(counters, planner, index, intake, registry),
+            reader=reader,
+            executor=executor,
+            workers_changed=watcher.wake,
+            token=None if config.control_token is None else config.control_token.get_secret_value(),
+            max_body_bytes=config.limits.max_body_bytes,
+        )
+        data_app = DataApp(relay, reader, registry, counters, limits)
+        keep_alive_s, grace_s = config.timeouts.keep_alive_s, config.drain.finish_s
+        yield _Router(
+            registry,
+            index,
+            planner,
+            subscriber,
+            watcher,
+            make_server(data_app, keep_alive_s=keep_alive_s, grace_s=grace_s),
+            make_server(control_app(control), keep_alive_s=keep_alive_s, grace_s=1.0),
+        )
+
+
+async def _run(
+    router: _Router,
+    config: RouterConfig,
+    sockets: tuple[socket.socket, socket.socket],
+    stop: "_StopSignal",
+) -> None:
+    """Serve until told to stop, then stop in order."""
+    async with asyncio.TaskGroup() as group:
+        background = [
+            group.create_task(router.subscriber.run()),
+            group.create_task(router.watcher.run()),
+            group.create_task(_tick(router)),
+        ]
+        data = group.create_task(router.data.serve(sockets=[sockets[0]]))
+        control = group.create_task(router.control.serve(sockets=[sockets[1]]))
+        await stop.wait()
+        logger.info("stopping: unready, serving on for %g s", config.drain.window_s)
+        router.registry.is_draining = True
+        await stop.wait_again(config.drain.window_s)
+        router.data.stop()
+        hurry = group.create_task(_hurry(router.data, stop))
+        await data
+        router.control.stop()
+        await control
+        for task in [hurry, *background]:
+            task.cancel()
+    logger.info("stopped")
+
+
+async def _tick(router: _Router) -> None:
+    """What time alone changes."""
+    while True:
+        now = time.monotonic()
+        router.registry.tick(now)
+        router.planner.tick(now)
+        router.index.tick(now)
+        await asyncio.sleep(_TICK_S)
+
+
+async def _hurry(server: PortServer, stop: "_StopSignal") -> None:
+    """A further signal cuts running answers."""
+    await stop.wait_again(None)
+    server.force_exit = True
+
+
+class _StopSignal:
+    """SIGTERM and SIGINT, as events that can be waited for."""
+
+    def __enter__(self) -> "_StopSignal":
+        self._loop = asyncio.get_running_loop()
+        self._first, self._again = asyncio.Event(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    async def wait(self) -> None:
+        """Until the first signal."""
+        await self._first.wait()
+
+    async def wait_again(self, timeout_s: float | None) -> None:
+        """Until a further signal, or for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._again.wait()
+
+    def _on_signal(self) -> None:
+        if self._first.is_set():
+            self._again.set()
+        self._first.set()
+
+
+def _registry_limits(config: RouterConfig) -> RegistryLimits:
+    breaker = config.breaker
+    return RegistryLimits(
+        max_workers=config.limits.max_workers,
+        min_ready=config.ready.min_workers,
+        recovery_s=config.ready.recovery_s,
+        health_threshold=config.health.failure_threshold,
+        breaker=BreakerLimits(breaker.num_faults, breaker.cool_down_s, breaker.max_cool_down_s),
+    )
+
+
+def _upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
+    timeouts = config.timeouts
+    return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)

@@ -1,0 +1,92 @@
+"""Prompt models by the names that requests use, each with the rung of the ladder it stands on.
+
+    configured   ``tokenizers`` names a directory
+    engine       the directory that the engine names, if it is here and loads
+    none         requests of this model go by load alone; the reason is shown
+
+Loading takes up to seconds and happens in a thread; lookups see one consistent snapshot.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from prompt import PromptModel, PromptModelError, PromptModels
+from protocol import WorkerSpec
+
+
+class Rung(StrEnum):
+    """Where a model's tokenizer comes from."""
+
+    CONFIGURED = "configured"
+    ENGINE = "engine"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """What is known of one model's tokenizer. ``detail`` says why there is none."""
+
+    rung: Rung
+    model: PromptModel | None = None
+    directory: str | None = None
+    detail: str | None = None
+
+
+class PromptShelf:
+    """Holds at most as many models as ``PromptModels`` allows; further ones have none, and say so."""
+
+    def __init__(self, configured: Mapping[str, Path]) -> None:
+        self._configured = dict(configured)
+        self._models = PromptModels()
+        self._shelved: dict[str, Shelved] = {}
+        self._by_name: dict[str | None, PromptModel] = {}
+
+    def load(self, spec: WorkerSpec) -> Shelved:
+        """Find and load the worker's tokenizer; blocks for seconds at worst. Changes nothing that is seen."""
+        for name in (spec.model, *spec.aliases):
+            if name in self._configured:
+                return self._try(Rung.CONFIGURED, spec.model, self._configured[name])
+        if spec.tokenizer is None:
+            return Shelved(Rung.NONE, detail="the engine names no tokenizer")
+        directory = Path(spec.tokenizer)
+        if not directory.is_dir():
+            return Shelved(Rung.NONE, detail=f"{spec.tokenizer} is no directory here")
+        return self._try(Rung.ENGINE, spec.model, directory)
+
+    def put(self, spec: WorkerSpec, shelved: Shelved) -> None:
+        """What ``load`` found; a model that another worker brought stays if this one brings none."""
+        known = self._shelved.get(spec.model)
+        if known is None or shelved.model is not None or known.model is None:
+            self._shelved[spec.model] = shelved
+
+    def keep(self, specs: Iterable[WorkerSpec]) -> None:
+        """These are all workers: names are served as they say, models of no worker are dropped."""
+        by_name: dict[str | None, PromptModel] = {}
+        models = set()
+        for spec in specs:
+            models.add(spec.model)
+            found = self.shelved(spec.model).model
+            if found is not None:
+                for name in (spec.model, *spec.aliases, *spec.adapters):
+                    by_name.setdefault(name, found)
+        self._shelved = {name: one for name, one in self._shelved.items() if name in models}
+        if len(models) == 1 and (only := by_name.get(next(iter(models)))) is not None:
+            by_name[None] = only
+        self._by_name = by_name
+
+    def shelved(self, model: str) -> Shelved:
+        """What is known of a model."""
+        return self._shelved.get(model, Shelved(Rung.NONE, detail="not looked for yet"))
+
+    def prompt_model(self, name: str | None) -> PromptModel | None:
+        """By the name that a request uses; a request without one means the only model there is."""
+        return self._by_name.get(name)
+
+    def _try(self, rung: Rung, name: str, directory: Path) -> Shelved:
+        try:
+            model = self._models.add(name, directory)
+        except PromptModelError as error:
+            return Shelved(Rung.NONE, directory=str(directory), detail=str(error))
+        return Shelved(rung, model, str(directory))

@@ -1,0 +1,279 @@
+"""What the control port shows, as models: names and units here are what users and tests rely on."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from indexer import Finding, IndexStats, RankState, StreamStatus
+from protocol import EventSource, Rank, Tier
+from router.breaker import BreakerState
+from router.shelf import Rung, Shelved
+from router.worker_record import WorkerRecord, WorkerState
+from scoring import RankLoad
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class NewWorker(BaseModel):
+    """Body of ``POST /workers``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str
+    name: str | None = None
+
+
+class WorkerChange(BaseModel):
+    """Body of ``PATCH /workers/{id}``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    draining: bool = Field(strict=True)
+
+
+class WorkerView(_View):
+    """One worker in short."""
+
+    worker: str
+    url: str
+    state: WorkerState
+    model: str | None
+    engine: str | None
+    version: str | None
+    num_ranks: int | None
+    block_size: int | None
+    max_model_len: int | None
+    aliases: tuple[str, ...]
+    adapters: tuple[str, ...]
+    draining: bool
+    error: str | None
+
+
+class PromptModelView(_View):
+    """Where a worker's tokenizer comes from; ``detail`` says why there is none."""
+
+    rung: Rung
+    backend: str | None
+    directory: str | None
+    detail: str | None
+
+
+class StreamView(_View):
+    """One rank's event stream. ``last_seq`` is the last batch that is accounted for.
+
+    Attributes:
+        lag_s: publication to application of the last batch, the two machines' clocks included.
+        last_event_age_s: since a batch was last applied.
+        counters: everything that happened on it, by name.
+    """
+
+    endpoint: str
+    replay_endpoint: str | None
+    is_connected: bool
+    last_seq: int | None
+    held_batches: int
+    lag_s: float | None
+    last_event_age_s: float | None
+    counters: Mapping[str, object]
+
+
+class RankView(_View):
+    """One rank: what it is known to hold, how far that can be believed, what it is busy with."""
+
+    dp_rank: int
+    trust: str
+    block_size: int
+    gpu_blocks: int
+    host_pinned_blocks: int
+    storage_blocks: int
+    observed_blocks: int
+    predicted_blocks: int
+    doubtful_blocks: int
+    parked_blocks: int
+    unnamed_blocks: int
+    duplicate_stores: Mapping[str, int]
+    unknown_removals: Mapping[str, int]
+    skips: Mapping[str, int]
+    in_flight: int
+    queued_prefill_tokens: int
+    decode_requests: int
+    last_seq: int | None
+    stream: StreamView | None
+
+
+class WorkerDebugView(WorkerView):
+    """One worker in full."""
+
+    breaker: BreakerState
+    health_failures: int
+    learn_attempts: int
+    prompt_model: PromptModelView
+    ranks: tuple[RankView, ...]
+
+
+class RankNameView(_View):
+    """A rank by name."""
+
+    worker: str
+    dp_rank: int
+
+
+class FindingView(_View):
+    """A gap in what the router can know, with what to change. ``age_s``: since it was first seen."""
+
+    kind: str
+    age_s: float
+    ranks: tuple[RankNameView, ...]
+    evidence: Mapping[str, int | float | str]
+    advice: str
+
+
+class IndexView(_View):
+    """The index as a whole."""
+
+    workers: int
+    ranks: int
+    key_spaces: int
+    blocks: int
+    gpu_claims: int
+    host_pinned_claims: int
+    storage_claims: int
+    observed: int
+    predicted: int
+    doubtful: int
+    parked: int
+    skips: Mapping[str, int]
+
+
+class ReadyView(_View):
+    """Is the router ready, and what is it waiting for?"""
+
+    is_ready: bool
+    detail: str
+
+
+def worker_view(record: WorkerRecord) -> WorkerView:
+    """A worker in short."""
+    return WorkerView(**_worker_fields(record))
+
+
+def worker_debug_view(
+    record: WorkerRecord, shelved: Shelved, ranks: tuple[RankView, ...]
+) -> WorkerDebugView:
+    """A worker in full."""
+    backend = None if shelved.model is None else shelved.model.backend
+    return WorkerDebugView(
+        **_worker_fields(record),
+        breaker=record.breaker.state,
+        health_failures=record.health.num_failures,
+        learn_attempts=record.num_attempts,
+        prompt_model=PromptModelView(
+            rung=shelved.rung, backend=backend, directory=shelved.directory, detail=shelved.detail
+        ),
+        ranks=ranks,
+    )
+
+
+def rank_view(state: RankState, load: RankLoad | None, stream: StreamView | None) -> RankView:
+    """A rank as index, planner and stream see it."""
+    return RankView(
+        dp_rank=state.rank.dp_rank,
+        trust=state.trust,
+        block_size=state.block_size,
+        gpu_blocks=state.blocks.get(Tier.GPU, 0),
+        host_pinned_blocks=state.blocks.get(Tier.HOST, 0),
+        storage_blocks=state.blocks.get(Tier.STORAGE, 0),
+        observed_blocks=state.observed,
+        predicted_blocks=state.predicted,
+        doubtful_blocks=state.doubtful,
+        parked_blocks=state.orphans,
+        unnamed_blocks=state.unnamed,
+        duplicate_stores=by_tier(state.duplicates),
+        unknown_removals=by_tier(state.unknown_removals),
+        skips={str(reason): count for reason, count in state.skips.items()},
+        in_flight=0 if load is None else load.in_flight,
+        queued_prefill_tokens=0 if load is None else load.queued_prefill_tokens,
+        decode_requests=0 if load is None else load.decode_requests,
+        last_seq=None if stream is None else stream.last_seq,
+        stream=stream,
+    )
+
+
+def stream_view(
+    status: StreamStatus, source: EventSource | None, now: float, wall_offset_s: float
+) -> StreamView:
+    """A stream; ``wall_offset_s`` is wall clock minus monotonic clock."""
+    lag_s, last = status.lag_s(wall_offset_s), status.last_event_at
+    return StreamView(
+        endpoint="" if source is None else source.endpoint,
+        replay_endpoint=None if source is None else source.replay_endpoint,
+        is_connected=status.is_connected,
+        last_seq=status.last_seq,
+        held_batches=status.held_batches,
+        lag_s=None if lag_s is None else round(lag_s, 6),
+        last_event_age_s=None if last is None else round(now - last, 6),
+        counters=asdict(status.counters),
+    )
+
+
+def finding_view(finding: Finding, now: float) -> FindingView:
+    """A finding."""
+    return FindingView(
+        kind=finding.kind,
+        age_s=round(now - finding.since, 3),
+        ranks=tuple(_rank_name(rank) for rank in finding.ranks),
+        evidence=finding.evidence,
+        advice=finding.advice,
+    )
+
+
+def index_view(stats: IndexStats) -> IndexView:
+    """The index's totals."""
+    return IndexView(
+        workers=stats.workers,
+        ranks=stats.ranks,
+        key_spaces=stats.key_spaces,
+        blocks=stats.blocks,
+        gpu_claims=stats.claims.get(Tier.GPU, 0),
+        host_pinned_claims=stats.claims.get(Tier.HOST, 0),
+        storage_claims=stats.claims.get(Tier.STORAGE, 0),
+        observed=stats.observed,
+        predicted=stats.predicted,
+        doubtful=stats.doubtful,
+        parked=stats.orphans,
+        skips={str(reason): count for reason, count in stats.skips.items()},
+    )
+
+
+def by_tier(counts: Mapping[Tier, int]) -> dict[str, int]:
+    """Counts under the names that tiers have in decisions."""
+    return {TIER_NAMES[tier]: count for tier, count in counts.items()}
+
+
+TIER_NAMES = {Tier.GPU: "gpu", Tier.HOST: "host_pinned", Tier.STORAGE: "storage"}
+
+
+def _worker_fields(record: WorkerRecord) -> dict[str, object]:
+    spec = record.spec
+    return {
+        "worker": record.worker,
+        "url": record.url,
+        "state": record.state,
+        "model": spec and spec.model,
+        "engine": spec and spec.engine.value,
+        "version": spec and spec.version,
+        "num_ranks": spec and spec.num_ranks,
+        "block_size": spec and spec.block_size,
+        "max_model_len": spec and spec.max_model_len,
+        "aliases": spec.aliases if spec else (),
+        "adapters": spec.adapters if spec else (),
+        "draining": record.is_draining,
+        "error": record.error,
+    }
+
+
+def _rank_name(rank: Rank) -> RankNameView:
+    return RankNameView(worker=rank.worker, dp_rank=rank.dp_rank)

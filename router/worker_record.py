@@ -1,0 +1,68 @@
+"""What the router knows of one worker, whether it has been reached yet or not."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol import WorkerId, WorkerSpec
+from router.breaker import Breaker, BreakerState
+from router.discovery import Discovered
+from router.health import HealthRecord
+from scoring import Exclusion
+
+
+class WorkerState(StrEnum):
+    """One word for a worker, as people read it."""
+
+    PENDING = "pending"  # never reached
+    SERVING = "serving"
+    DRAINING = "draining"
+    UNHEALTHY = "unhealthy"
+    BREAKER_OPEN = "breaker_open"
+    SLEEPING = "sleeping"
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """One worker.
+
+    Attributes:
+        since: when it was added, or learned as what it is now; monotonic seconds.
+        discovered: None until it was reached.
+        error: why the last attempt to learn it failed; None where it did not.
+    """
+
+    worker: WorkerId
+    url: str
+    health: HealthRecord
+    breaker: Breaker
+    since: float
+    discovered: Discovered | None = None
+    is_draining: bool = False
+    error: str | None = None
+    num_attempts: int = 0
+
+    @property
+    def spec(self) -> WorkerSpec | None:
+        """As it was learned."""
+        return None if self.discovered is None else self.discovered.spec
+
+    @property
+    def exclusion(self) -> Exclusion | None:
+        """Why it takes no requests, draining apart."""
+        if not self.health.is_healthy:
+            return Exclusion.UNHEALTHY
+        if self.breaker.state is BreakerState.OPEN:
+            return Exclusion.BREAKER_OPEN
+        if self.discovered is not None and self.discovered.is_asleep:
+            return Exclusion.SLEEPING
+        return None
+
+    @property
+    def state(self) -> WorkerState:
+        """Where it stands."""
+        if self.discovered is None:
+            return WorkerState.PENDING
+        if self.is_draining:
+            return WorkerState.DRAINING
+        excluded = self.exclusion
+        return WorkerState.SERVING if excluded is None else WorkerState(excluded.value)

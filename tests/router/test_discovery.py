@@ -1,0 +1,205 @@
+"""What a worker is, from what its routes answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import EngineKind, EventSource, Rank, WorkerId
+from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
+
+DATA = Path(__file__).parents[1] / "data"
+W = WorkerId("w")
+URL = "http://10.1.2.3:8000"
+MODELS = {
+    "object": "list",
+    "data": [
+        {"id": "tiny", "root": "/models/tiny", "parent": None, "max_model_len": 4096},
+        {"id": "tiny-alias", "root": "/models/tiny", "parent": None, "max_model_len": 4096},
+        {"id": "my-lora", "root": "/loras/my", "parent": "tiny"},
+    ],
+}
+SGLANG = {
+    "model_path": "/models/big",
+    "tokenizer_path": "/models/big",
+    "served_model_name": "big",
+    "page_size": 64,
+    "dp_size": 2,
+    "version": "0.5.23",
+    "context_length": 32768,
+    "kv_events": {
+        "publisher": "zmq",
+        "endpoint_host": "*",
+        "endpoint_port_base": 5557,
+        "replay_endpoint_port_base": 5577,
+        "topic": "kv",
+        "block_size": 128,
+        "dp_size": 2,
+    },
+}
+
+
+def describe(answers: WorkerAnswers, url: str = URL) -> Discovered:
+    return describe_worker(W, url, answers)
+
+
+def test_sglang_says_everything_in_one_place() -> None:
+    models = {"data": [{"id": "big", "root": "big", "parent": None, "max_model_len": 32768}]}
+    spec = describe(WorkerAnswers(models=models, server_info=SGLANG)).spec
+    assert spec.engine is EngineKind.SGLANG
+    assert (spec.model, spec.version, spec.tokenizer) == ("big", "0.5.23", "/models/big")
+    assert (spec.block_size, spec.num_ranks, spec.max_model_len) == (128, 2, 32768)
+    assert spec.sources == (
+        EventSource(Rank(W, 0), "tcp://10.1.2.3:5557", "tcp://10.1.2.3:5577", "kv"),
+        EventSource(Rank(W, 1), "tcp://10.1.2.3:5558", "tcp://10.1.2.3:5578", "kv"),
+    )
+
+
+def test_sglang_without_events_and_without_models() -> None:
+    info = {name: value for name, value in SGLANG.items() if name != "kv_events"}
+    spec = describe(WorkerAnswers(server_info=info)).spec
+    assert (spec.model, spec.block_size, spec.sources, spec.num_ranks) == ("big", 64, (), 2)
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_half_an_engine_is_refused(mode: str) -> None:
+    with pytest.raises(NotAWorkerError, match=f"{mode}-only"):
+        describe(WorkerAnswers(server_info=SGLANG | {"disaggregation_mode": mode}))
+
+
+def test_a_whole_engine_says_null() -> None:
+    describe(WorkerAnswers(server_info=SGLANG | {"disaggregation_mode": "null"}))
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "expected"),
+    [
+        ("*", "http://10.1.2.3:8000", "tcp://10.1.2.3:5557"),
+        ("0.0.0.0", "http://engine-0.engines:8000", "tcp://engine-0.engines:5557"),
+        ("::", "http://[fd00::1]:8000", "tcp://[fd00::1]:5557"),
+        ("10.9.9.9", "http://10.1.2.3:8000", "tcp://10.9.9.9:5557"),
+        ("fd00::2", "http://10.1.2.3:8000", "tcp://[fd00::2]:5557"),
+    ],
+)  # fmt: skip
+def test_wildcard_hosts_are_the_workers_own(host: str, url: str, expected: str) -> None:
+    events = SGLANG["kv_events"] | {"endpoint_host": host}  # type: ignore[operator]
+    spec = describe(WorkerAnswers(server_info=SGLANG | {"kv_events": events}), url).spec
+    assert spec.sources[0].endpoint == expected
+
+
+def test_vllm_as_recorded() -> None:
+    lines = json.loads((DATA / "vllm" / "http_surface.json").read_text())
+    pages: dict[str, Any] = {}
+    for line in lines:
+        pages.setdefault(line["path"], line["body"])
+    answers = WorkerAnswers(
+        models=pages["/v1/models"],
+        server_info=pages["/server_info"],
+        version=pages["/version"],
+        event_sources=pages["/kv_event_sources"],
+        metrics="\n".join(pages["/metrics"]),
+    )
+    found = describe(answers)
+    spec = found.spec
+    assert spec.engine is EngineKind.VLLM
+    assert (spec.model, spec.version, spec.tokenizer) == ("tiny", "0.32.0", "/models/tiny-chatml")
+    assert (spec.block_size, spec.num_ranks, spec.max_model_len) == (32, 1, 4096)
+    assert spec.sources == (
+        EventSource(Rank(W, 0), "tcp://10.1.2.3:5631", "tcp://10.1.2.3:5641", "kv-events"),
+    )
+    assert not found.is_asleep
+    assert [card["id"] for card in found.cards] == ["tiny"]
+
+
+def test_vllm_ranks_aliases_and_adapters() -> None:
+    source = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": ""}
+    sources = {
+        str(rank): source | {"endpoint": f"tcp://*:{5557 + rank}", "replay_endpoint": None}
+        for rank in range(12)
+    }
+    spec = describe(WorkerAnswers(models=MODELS, event_sources=sources)).spec
+    assert spec.num_ranks == 12
+    assert [source.rank.dp_rank for source in spec.sources] == list(range(12))
+    assert spec.sources[11] == EventSource(Rank(W, 11), "tcp://10.1.2.3:5568", None, "")
+    assert (spec.aliases, spec.adapters) == (("tiny-alias",), ("my-lora",))
+
+
+def test_vllm_without_the_sources_route_counts_ranks_by_its_metrics() -> None:
+    metrics = "\n".join(
+        f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} 0.0' for rank in range(3)
+    )
+    answers = WorkerAnswers(models=MODELS, version={"version": "0.20.0"}, metrics=metrics)
+    spec = describe(answers).spec
+    assert (spec.engine, spec.num_ranks, spec.sources) == (EngineKind.VLLM, 3, ())
+
+
+@pytest.mark.parametrize(("awake", "is_asleep"), [(("1.0", "0.0"), False), (("0.0", "0.0"), True)])
+def test_asleep_is_who_has_no_engine_awake(awake: tuple[str, str], is_asleep: bool) -> None:
+    name = "vllm:engine_sleep_state"
+    metrics = "\n".join(
+        f'{name}{{engine="{rank}",model_name="m",sleep_state="awake"}} {value}\n'
+        f'{name}{{engine="{rank}",model_name="m",sleep_state="discard_all"}} 1.0'
+        for rank, value in enumerate(awake)
+    )
+    assert describe(WorkerAnswers(models=MODELS, metrics=metrics)).is_asleep is is_asleep
+
+
+def test_the_block_size_is_not_one_of_its_namesakes() -> None:
+    labels = 'hash_block_size="7",effective_attention_block_size="8",block_size="16",mamba_block_size="9"'
+    metrics = f"vllm:cache_config_info{{{labels}}} 1.0"
+    assert describe(WorkerAnswers(models=MODELS, metrics=metrics)).spec.block_size == 16
+
+
+def test_any_openai_server_is_a_worker_without_events() -> None:
+    spec = describe(WorkerAnswers(models={"data": [{"id": "m"}]})).spec
+    assert (spec.engine, spec.model, spec.sources) == (EngineKind.UNKNOWN, "m", ())
+
+
+def test_nothing_is_no_worker() -> None:
+    with pytest.raises(NotAWorkerError, match="no model"):
+        describe(WorkerAnswers())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "data",
+                    "id",
+                    "parent",
+                    "kv_events",
+                    "endpoint_port_base",
+                    "dp_size",
+                    "0",
+                    "1",
+                    "endpoint",
+                    "endpoint_host",
+                    "served_model_name",
+                    "block_size",
+                    "version",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, JSON, JSON, JSON, st.text(max_size=30))
+def test_no_answer_breaks_it(
+    models: object, info: object, version: object, sources: object, metrics: str
+) -> None:
+    try:
+        spec = describe(WorkerAnswers(models, info, version, sources, metrics)).spec
+    except NotAWorkerError:
+        return
+    assert spec.num_ranks >= 1
+    assert all(source.rank.dp_rank < spec.num_ranks for source in spec.sources)

@@ -8,9 +8,15 @@ from protocol import EventBatch
 
 
 class ForgetReason(StrEnum):
-    """Why every claim of a rank is dropped."""
+    """Why every claim of a rank is dropped.
+
+    RESTARTED: the publisher's process is another one.
+    REBUILT: a full replay from number 0 takes the place of claims in doubt.
+    WORKER_REMOVED: nobody listens to the rank any more.
+    """
 
     RESTARTED = "restarted"
+    REBUILT = "rebuilt"
     WORKER_REMOVED = "worker_removed"
 
 
@@ -32,7 +38,10 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class RequestReplay:
-    """Ask the publisher's replay socket for every batch from ``first_seq`` on."""
+    """Ask the publisher's replay socket for every batch from ``first_seq`` on.
+
+    It takes the place of any conversation still open with the same publisher.
+    """
 
     first_seq: int
 
@@ -41,7 +50,7 @@ class RequestReplay:
 class RecordLoss:
     """Batches ``first_seq`` up to ``last_seq`` are lost for good: older claims are doubtful.
 
-    ``last_seq`` is None where the number is not known (an unreadable payload without a number).
+    ``last_seq`` is None where nobody knows how many are missing (a publisher that stopped answering).
     """
 
     first_seq: int

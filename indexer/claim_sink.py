@@ -1,0 +1,23 @@
+"""Where streams deliver to: whoever keeps the claims of all ranks."""
+
+from typing import Protocol
+
+from indexer.actions import ForgetReason
+from indexer.trust import Trust
+from protocol import EventBatch, Rank
+
+
+class ClaimSink(Protocol):
+    """Keeper of claims. ``now`` is monotonic seconds. Calls for ranks it does not know are harmless."""
+
+    def apply(self, rank: Rank, batch: EventBatch, now: float) -> None:
+        """The rank's next batch in order."""
+
+    def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
+        """Drop every claim of the rank."""
+
+    def record_loss(self, rank: Rank, now: float) -> None:
+        """Batches are lost for good: the rank's older claims are doubtful."""
+
+    def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
+        """How far the rank's stream can be believed from here on."""

@@ -1,0 +1,21 @@
+"""One numbered message as it was heard, live or replayed."""
+
+from typing import NamedTuple
+
+from protocol import EventBatch, UndecodablePayloadError, decode_batch
+
+
+class HeardBatch(NamedTuple):
+    """A sequence number, the payload under it, and what it says (None: it cannot be read)."""
+
+    seq: int
+    payload: bytes
+    batch: EventBatch | None
+
+    @classmethod
+    def read(cls, seq: int, payload: bytes) -> "HeardBatch":
+        """Decode ``payload``; O(bytes). Never raises for what a publisher sent."""
+        try:
+            return cls(seq, payload, decode_batch(payload))
+        except UndecodablePayloadError:
+            return cls(seq, payload, None)

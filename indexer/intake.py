@@ -1,0 +1,134 @@
+"""All publishers' messages in, claims out: the one door between sockets and the keeper of claims.
+
+Sources come and go while messages are queued; what arrives for a source that is not listed (any more) is
+dropped and counted, so that nothing queued brings a removed worker back. A source that is added again
+begins anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from indexer.actions import ForgetReason, RequestReplay
+from indexer.claim_sink import ClaimSink
+from indexer.source_feed import SourceCounters, SourceFeed
+from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
+from indexer.stream_status import StreamStatus
+from indexer.trust import Trust
+from protocol import EventSource, Rank
+
+
+@dataclass(slots=True)
+class IntakeCounters:
+    """What belonged to no source.
+
+    Attributes:
+        stray_messages: messages and notices of sources that are not listed.
+    """
+
+    stray_messages: int = 0
+
+
+class Intake:
+    """Sources to streams to sink. Pure: every request for a replay is returned, to be sent by the caller.
+
+    Args:
+        sink: keeper of claims.
+        limits: bounds of every stream.
+
+    Attributes:
+        counters: what belonged to no source.
+    """
+
+    def __init__(self, sink: ClaimSink, limits: StreamLimits = DEFAULT_STREAM_LIMITS) -> None:
+        self._sink = sink
+        self._limits = limits
+        self._feeds: dict[EventSource, SourceFeed] = {}
+        self.counters = IntakeCounters()
+
+    @property
+    def sources(self) -> list[EventSource]:
+        """Every listed source, in the order of listing."""
+        return list(self._feeds)
+
+    def add_source(self, source: EventSource, now: float) -> None:
+        """Listen to ``source`` from now on. A source that is listed already stays as it is."""
+        if source not in self._feeds:
+            self._feeds[source] = SourceFeed(source, self._sink, self._limits)
+            self._sink.set_trust(source.rank, Trust.NONE, now)
+
+    def remove_source(self, source: EventSource, now: float) -> None:
+        """Drop ``source`` with all claims of its ranks. Unknown sources are ignored."""
+        feed = self._feeds.pop(source, None)
+        for rank in feed.ranks if feed else ():
+            self._sink.set_trust(rank, Trust.NONE, now)
+            self._sink.forget(rank, ForgetReason.WORKER_REMOVED, now)
+
+    def on_connected(self, source: EventSource, now: float) -> list[RequestReplay]:
+        """The live socket of ``source`` is connected, for the first time or again."""
+        feed = self._feed(source)
+        return feed.on_connected(now) if feed else []
+
+    def on_disconnected(self, source: EventSource, now: float) -> list[RequestReplay]:
+        """The live socket of ``source`` lost its connection.
+
+        To be told after every message that came by that connection, and before any of the next one.
+        """
+        feed = self._feed(source)
+        return feed.on_disconnected(now) if feed else []
+
+    def on_live(
+        self, source: EventSource, frames: Sequence[bytes], now: float
+    ) -> list[RequestReplay]:
+        """A message of the live socket of ``source`` came."""
+        feed = self._feed(source)
+        return feed.on_live(frames, now) if feed else []
+
+    def on_replay(
+        self, source: EventSource, frames: Sequence[bytes], now: float
+    ) -> list[RequestReplay]:
+        """A message of the replay conversation last asked for came."""
+        feed = self._feed(source)
+        return feed.on_replay(frames, now) if feed else []
+
+    def on_replay_failed(self, source: EventSource, now: float) -> list[RequestReplay]:
+        """The replay last asked for cannot be had."""
+        feed = self._feed(source)
+        return feed.on_replay_failed(now) if feed else []
+
+    def on_tick(self, now: float) -> list[tuple[EventSource, RequestReplay]]:
+        """Time passes. O(sources × ranks); a few times a second is enough."""
+        return [(source, ask) for source, feed in self._feeds.items() for ask in feed.on_tick(now)]
+
+    def is_replaying(self, source: EventSource) -> bool:
+        """Whether the replay last asked for is still of use; if not, its socket can be closed."""
+        feed = self._feeds.get(source)
+        return feed is not None and feed.is_replaying
+
+    def status(self, rank: Rank) -> StreamStatus | None:
+        """Snapshot of a rank's stream; None where no source speaks for it."""
+        for feed in self._feeds.values():
+            status = feed.status(rank)
+            if status is not None:
+                return status
+        return None
+
+    def statuses(self) -> list[StreamStatus]:
+        """Snapshots of all streams."""
+        found = [feed.status(rank) for feed in self._feeds.values() for rank in feed.ranks]
+        return [status for status in found if status is not None]
+
+    def source_counters(self, source: EventSource) -> SourceCounters | None:
+        """Counters of a source's sockets; None where it is not listed."""
+        feed = self._feeds.get(source)
+        return feed.counters.copy() if feed else None
+
+    def _feed(self, source: EventSource) -> SourceFeed | None:
+        feed = self._feeds.get(source)
+        if feed is None:
+            self.counters.stray_messages += 1
+        return feed
+
+    def check(self) -> None:
+        """Verify the invariants of all feeds."""
+        for feed in self._feeds.values():
+            feed.check()

@@ -1,0 +1,303 @@
+"""One publisher: its live socket feeds one stream a rank, its replay socket holds one conversation.
+
+The publisher numbers each rank's batches apart; which rank a batch belongs to stands in the batch, else
+it is the source's own. Streams say what they want replayed. One conversation runs at a time, from the
+lowest number that any waiting stream wants; a stream that wants another one waits for its end, unless
+nobody is left in it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from indexer.actions import Apply, Forget, RecordLoss, RequestReplay, StreamAction
+from indexer.claim_sink import ClaimSink
+from indexer.heard_batch import HeardBatch
+from indexer.stream import EventStream, ReplayEnding
+from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
+from indexer.stream_status import StreamStatus
+from indexer.trust import Trust
+from protocol import (
+    BadFramesError,
+    EventSource,
+    Rank,
+    ReplayEnd,
+    parse_live,
+    parse_replay,
+)
+
+
+@dataclass(slots=True)
+class SourceCounters:
+    """What happened on one publisher's sockets, beside its streams.
+
+    Attributes:
+        connects, disconnects: of the live socket.
+        bad_frames: live messages that are not three good frames.
+        foreign_topics: live messages outside the subscription.
+        bad_replies: replay replies that cannot be read.
+        stray_replies: replies of no conversation that is still wanted.
+        refused_ranks: batches that name a rank beyond the bound.
+        other_ranks: batches that name another rank than the source's own.
+    """
+
+    connects: int = 0
+    disconnects: int = 0
+    bad_frames: int = 0
+    foreign_topics: int = 0
+    bad_replies: int = 0
+    stray_replies: int = 0
+    refused_ranks: int = 0
+    other_ranks: int = 0
+
+    def copy(self) -> "SourceCounters":
+        """A snapshot that no longer changes."""
+        return replace(self)
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """A replay under way. ``ranks`` are those whose streams take part."""
+
+    first_seq: int
+    started_at: float
+    heard_at: float
+    ranks: set[int]
+    num_replies: int = 0
+
+
+class SourceFeed:
+    """Streams and replay conversation of one publisher.
+
+    Attributes:
+        counters: all that happened beside the streams.
+    """
+
+    def __init__(
+        self, source: EventSource, sink: ClaimSink, limits: StreamLimits = DEFAULT_STREAM_LIMITS
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._limits = limits
+        self._topic = source.topic.encode()
+        self._own_rank = source.rank.dp_rank
+        self._streams: dict[int, EventStream] = {}
+        self._trust = {self._own_rank: Trust.NONE}  # as last told to the sink
+        self._wants: dict[int, int] = {}  # rank → first number, waiting for a conversation
+        self._conversation: _Conversation | None = None
+        self._is_connected = False
+        self.counters = SourceCounters()
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the replay socket is still listened to."""
+        return self._conversation is not None
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """Every rank heard of, and the source's own until another one speaks in its place."""
+        return [self._rank(dp_rank) for dp_rank in self._streams]
+
+    def on_connected(self, now: float) -> list[RequestReplay]:
+        """The live socket is connected."""
+        self.counters.connects += 1
+        self._is_connected = True
+        if not self._streams:
+            self._streams[self._own_rank] = self._new_stream()
+        for dp_rank, stream in self._streams.items():
+            self._deliver(dp_rank, stream, stream.on_connected(), now)
+        return self._converse(now)
+
+    def on_disconnected(self, now: float) -> list[RequestReplay]:
+        """The live socket is no longer connected: replies on their way may come from anybody."""
+        self.counters.disconnects += 1
+        self._is_connected = False
+        self._conversation = None
+        self._wants.clear()
+        for dp_rank, stream in self._streams.items():
+            stream.on_disconnected()
+            self._deliver(dp_rank, stream, (), now)
+        return []
+
+    def on_live(self, frames: Sequence[bytes], now: float) -> list[RequestReplay]:
+        """A message of the live socket came. O(bytes)."""
+        try:
+            message = parse_live(frames)
+        except BadFramesError:
+            self.counters.bad_frames += 1
+            return []
+        if not message.topic.startswith(self._topic):
+            self.counters.foreign_topics += 1
+            return []
+        heard = HeardBatch.read(message.seq, message.payload)
+        dp_rank = self._rank_of(heard)
+        if dp_rank is None:
+            return []
+        stream = self._streams.get(dp_rank) or self._add_stream(dp_rank, now)
+        self._deliver(dp_rank, stream, stream.on_live(heard, now), now)
+        return self._converse(now)
+
+    def on_replay(self, frames: Sequence[bytes], now: float) -> list[RequestReplay]:
+        """A message of the replay socket came. O(bytes)."""
+        conversation = self._conversation
+        if conversation is None:
+            self.counters.stray_replies += 1
+            return []
+        try:
+            reply = parse_replay(frames)
+        except BadFramesError:
+            self.counters.bad_replies += 1
+            return []
+        conversation.heard_at = now
+        if isinstance(reply, ReplayEnd):
+            return self._end(ReplayEnding.COMPLETE, now)
+        conversation.num_replies += 1
+        self._on_reply(conversation, HeardBatch.read(reply.seq, reply.payload), now)
+        if conversation.num_replies >= self._limits.replay_replies:
+            return self._end(ReplayEnding.CUT, now)
+        return self._converse(now)
+
+    def on_replay_failed(self, now: float) -> list[RequestReplay]:
+        """The replay socket cannot be used."""
+        return self._end(ReplayEnding.FAILED, now)
+
+    def on_tick(self, now: float) -> list[RequestReplay]:
+        """Time passes: end a conversation that takes too long, let streams look after themselves."""
+        conversation = self._conversation
+        if conversation is not None:
+            if now - conversation.heard_at >= self._limits.replay_timeout_s:
+                return self._end(ReplayEnding.FAILED, now)
+            if now - conversation.started_at >= self._limits.replay_total_s:
+                return self._end(ReplayEnding.CUT, now)
+        if self._is_connected:
+            for dp_rank, stream in self._streams.items():
+                self._deliver(dp_rank, stream, stream.on_tick(now), now)
+        return self._converse(now)
+
+    def status(self, rank: Rank) -> StreamStatus | None:
+        """Snapshot of one rank's stream; None where it was never heard of."""
+        stream = (
+            self._streams.get(rank.dp_rank) if rank.worker == self._source.rank.worker else None
+        )
+        if stream is None:
+            return None
+        return StreamStatus(
+            rank=rank,
+            trust=stream.trust,
+            has_replay=self._source.replay_endpoint is not None,
+            is_connected=self._is_connected,
+            last_seq=stream.position.last_seq,
+            held_batches=len(stream.held),
+            held_bytes=stream.held.size_bytes,
+            last_event_at=stream.position.last_event_at,
+            last_ts=stream.position.last_ts,
+            counters=stream.counters.copy(),
+        )
+
+    def _on_reply(self, conversation: _Conversation, heard: HeardBatch, now: float) -> None:
+        dp_rank = self._rank_of(heard)
+        if dp_rank is None:
+            return
+        stream = self._streams.get(dp_rank)
+        if stream is None:
+            stream = self._add_stream(dp_rank, now)
+            self._deliver(dp_rank, stream, stream.on_connected(), now)
+            if conversation.first_seq == 0:  # this is the replay that it wants
+                del self._wants[dp_rank]
+                conversation.ranks.add(dp_rank)
+        if dp_rank not in conversation.ranks:
+            self.counters.stray_replies += 1
+            return
+        self._deliver(dp_rank, stream, stream.on_reply(heard, now), now)
+
+    def _rank_of(self, heard: HeardBatch) -> int | None:
+        """The rank that a message belongs to; None where it is refused."""
+        if heard.batch is None:  # it names nobody: the only one heard so far, or the source's own
+            speaking = [r for r, stream in self._streams.items() if stream.position.num_applied]
+            return speaking[0] if len(speaking) == 1 else self._own_rank
+        dp_rank = heard.batch.dp_rank
+        if dp_rank is None or dp_rank == self._own_rank:
+            return self._own_rank
+        self.counters.other_ranks += 1
+        if dp_rank > self._limits.max_dp_rank:
+            self.counters.refused_ranks += 1
+            return None
+        return dp_rank
+
+    def _new_stream(self) -> EventStream:
+        return EventStream(self._source.replay_endpoint is not None, self._limits)
+
+    def _add_stream(self, dp_rank: int, now: float) -> EventStream:
+        """A rank speaks for the first time; one that was only presumed makes room."""
+        own = self._streams.get(self._own_rank)
+        if own is not None and own.is_untouched:
+            del self._streams[self._own_rank]
+            self._wants.pop(self._own_rank, None)
+            self._tell_trust(self._own_rank, Trust.NONE, now)
+        stream = self._streams[dp_rank] = self._new_stream()
+        return stream
+
+    def _deliver(
+        self, dp_rank: int, stream: EventStream, actions: Iterable[StreamAction], now: float
+    ) -> None:
+        for action in actions:
+            match action:
+                case Apply(batch=batch):
+                    self._sink.apply(self._rank(dp_rank), batch, now)
+                case Forget(reason):
+                    self._sink.forget(self._rank(dp_rank), reason, now)
+                case RecordLoss():
+                    self._sink.record_loss(self._rank(dp_rank), now)
+                case RequestReplay(first_seq):
+                    self._wants[dp_rank] = first_seq
+        self._tell_trust(dp_rank, stream.trust, now)
+
+    def _tell_trust(self, dp_rank: int, trust: Trust, now: float) -> None:
+        if self._trust.get(dp_rank) is not trust:
+            self._trust[dp_rank] = trust
+            self._sink.set_trust(self._rank(dp_rank), trust, now)
+
+    def _end(self, ending: ReplayEnding, now: float) -> list[RequestReplay]:
+        conversation, self._conversation = self._conversation, None
+        for dp_rank in sorted(conversation.ranks) if conversation else ():
+            stream = self._streams.get(dp_rank)
+            if stream is not None and dp_rank not in self._wants:
+                self._deliver(dp_rank, stream, stream.on_replay_end(ending, now), now)
+        return self._converse(now)
+
+    def _converse(self, now: float) -> list[RequestReplay]:
+        """Leave a conversation that nobody needs, begin one that somebody wants."""
+        conversation = self._conversation
+        if conversation is None and not self._wants:
+            return []
+        if conversation is not None:
+            conversation.ranks = {r for r in conversation.ranks if self._takes_part(r)}
+            if conversation.ranks:
+                return []
+            self._conversation = None
+        wants, self._wants = self._wants, {}
+        if not wants:
+            return []
+        first_seq = min(wants.values())
+        self._conversation = _Conversation(first_seq, now, now, set(wants))
+        return [RequestReplay(first_seq)]
+
+    def _takes_part(self, dp_rank: int) -> bool:
+        stream = self._streams.get(dp_rank)
+        return stream is not None and stream.is_replaying and dp_rank not in self._wants
+
+    def _rank(self, dp_rank: int) -> Rank:
+        return Rank(self._source.rank.worker, dp_rank)
+
+    def check(self) -> None:
+        """Verify the invariants of the feed and of its streams."""
+        for stream in self._streams.values():
+            stream.check()
+        in_conversation = self._conversation.ranks if self._conversation else set()
+        waiting = {
+            r for r, s in self._streams.items() if s.is_replaying and r not in in_conversation
+        }
+        assert waiting <= set(self._wants), f"{waiting} wait for no replay; wanted: {self._wants}"
+        assert set(self._wants) <= set(self._streams), f"unknown ranks in {self._wants}"
+        told = {r: self._trust.get(r) for r in self._streams}
+        trust = {r: s.trust for r, s in self._streams.items()}
+        assert all(told[r] in (trust[r], None) for r in trust), f"told {told}, is {trust}"

@@ -1,0 +1,397 @@
+"""One rank's event stream: from numbered messages, heard late, twice or not at all, to batches in order.
+
+Pure: it is told what was heard and returns what to do. Its rules, by what the next number should be:
+
+    live, expected            applied at once
+    live, higher              held; a replay is asked for from the first missing number. Without a
+                              replay socket the missing ones are lost at once
+    live, lower, same bytes   dropped: a duplicate, or an overlap with a replay
+    live, lower, other bytes  the publisher restarted: everything is forgotten and begins again
+    live, unreadable          missing like one never heard; lost if its replay is unreadable too
+    first heard, 0            applied: nothing was before it
+    first heard, n > 0        held; replay from 0. Without a replay socket we have joined late
+    replayed, old             dropped
+    replayed, first too late  the publisher's buffer is truncated: what lies between is lost
+    replayed, a later hole    asked for again
+    end of replay             held batches are applied; what is missing between them is asked for again
+                              where it may have been published after the replay, else lost
+    replay hangs or fails     lost; a repair is tried later: a replay from 0 that starts at 0 takes the
+                              place of all claims
+    reconnected               the last number is replayed and compared: the same process goes on from
+                              there, another one has restarted. Without a replay socket the next live
+                              number decides
+    silent                    the same comparison, without distrust: it finds batches lost at the end
+
+A loss leaves claims in doubt (``DEGRADED``) until a full clear, a restart or a repair.
+
+Invariants (``check``): nothing is held while the stream follows the live socket; held numbers are never
+below the expected one.
+"""
+
+from enum import StrEnum
+
+from indexer.actions import Forget, ForgetReason, RequestReplay, StreamAction
+from indexer.heard_batch import HeardBatch
+from indexer.held_batches import HeldBatches
+from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
+from indexer.stream_position import StreamPosition
+from indexer.stream_status import ResetCause, StreamCounters
+from indexer.trust import Trust
+
+
+class ReplayEnding(StrEnum):
+    """How a replay conversation ended.
+
+    COMPLETE: with the end marker: the publisher sent all it had.
+    CUT: at one of our bounds, with replies still coming.
+    FAILED: it never answered, fell silent, or the socket broke.
+    """
+
+    COMPLETE = "complete"
+    CUT = "cut"
+    FAILED = "failed"
+
+
+class _Mode(StrEnum):
+    FOLLOW = "follow"  # live batches are applied as they come
+    JOIN = "join"  # replay from 0 with nothing known
+    GAP = "gap"  # replay from the first missing number
+    PROBE = "probe"  # replay of the last number: is it the same process?
+    CHECK = "check"  # the same out of caution; live batches go on
+    REBUILD = "rebuild"  # replay from 0 with claims in doubt
+    SUSPENDED = "suspended"  # the connection broke during a replay
+
+
+class EventStream:
+    """The stream of one rank of one publisher.
+
+    Args:
+        has_replay: whether replays can be asked for.
+        limits: bounds, each with what happens there.
+
+    Attributes:
+        counters: all that happened.
+        position: where the stream stands; to be read only.
+        held: live batches held during a replay; to be read only.
+    """
+
+    def __init__(self, has_replay: bool, limits: StreamLimits = DEFAULT_STREAM_LIMITS) -> None:
+        self._has_replay = has_replay
+        self._limits = limits
+        self.counters = StreamCounters()
+        self.position = StreamPosition(limits.remembered_payloads, self.counters)
+        self.held = HeldBatches(limits.hold_batches, limits.hold_bytes)
+        self._mode = _Mode.FOLLOW
+        self._last_live: int | None = None  # highest live number of this process
+        self._lost_connection = False
+        self._asked_below = 0  # numbers below were published before the replay was asked for
+        self._has_reply = False  # of this conversation
+        self._has_buffer = False  # the publisher was heard to replay something
+        self._is_same = False  # the last number was replayed with the same payload
+        self._rounds = 0  # conversations since one left nothing open
+        self._failures = 0  # repairs since a replay completed
+        self._repair_at: float | None = None
+        self._quiet_since: float | None = None
+        self._quiet_s = limits.settle_s
+
+    @property
+    def trust(self) -> Trust:
+        """How far the rank's claims can be believed, as far as its stream knows."""
+        if self._mode in (_Mode.FOLLOW, _Mode.CHECK):
+            return self.position.standing or Trust.NONE
+        return Trust.REBUILDING
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether a conversation that the stream asked for is still of use to it."""
+        return self._mode not in (_Mode.FOLLOW, _Mode.SUSPENDED)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no batch of the rank was ever heard."""
+        return self.position.last_seq is None and not self.held
+
+    def on_connected(self) -> list[StreamAction]:
+        """The live socket is connected, for the first time or again."""
+        is_asking = self._mode in (_Mode.JOIN, _Mode.PROBE) and not self._lost_connection
+        self._lost_connection = False
+        if is_asking or not self._has_replay:
+            return []
+        self._rounds = 0
+        self._failures = 0
+        return [self._ask_whether_same()]
+
+    def on_disconnected(self) -> None:
+        """The live socket lost its connection: a replay under way may be answered by anybody."""
+        self._lost_connection = True
+        if self.is_replaying:
+            self._mode = _Mode.SUSPENDED
+
+    def on_live(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        """A live message came. O(events of the batch) where it is the expected one."""
+        self._quiet_since = now
+        position = self.position
+        if (
+            heard.seq == position.next_seq
+            and self._mode is _Mode.FOLLOW
+            and heard.batch is not None
+        ):
+            self._last_live = heard.seq
+            return [position.apply(heard, heard.batch, now, is_replayed=False)]
+        if self._mode is _Mode.CHECK:  # the live socket speaks: nothing is left to check
+            self._mode = _Mode.FOLLOW
+        if heard.seq < position.expected:
+            return self._on_lower(heard, now)
+        if self._mode is not _Mode.FOLLOW:
+            return self._on_live_in_replay(heard, now)
+        return self._on_ahead(heard, now)
+
+    def on_reply(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        """A replayed message of the conversation that the stream asked for came."""
+        if not self.is_replaying:
+            return []
+        is_first = not self._has_reply
+        self._has_reply = self._has_buffer = True
+        if self._mode in (_Mode.PROBE, _Mode.CHECK):
+            return self._on_probe_reply(heard, now)
+        forgotten = self._on_rebuild_starts(heard.seq) if self._mode is _Mode.REBUILD else []
+        return forgotten + self._on_ordered_reply(heard, now, is_first=is_first)
+
+    def on_replay_end(self, ending: ReplayEnding, now: float) -> list[StreamAction]:
+        """The conversation that the stream asked for is over."""
+        if not self.is_replaying:
+            return []
+        match ending:
+            case ReplayEnding.COMPLETE:
+                self.counters.replays_completed += 1
+                return self._on_all_replayed(now)
+            case ReplayEnding.CUT if self._can_ask():
+                self.counters.replays_cut += 1
+                return [self._ask_from(self.position.expected)]
+            case ReplayEnding.CUT | ReplayEnding.FAILED:
+                return self._give_up(now)
+
+    def on_tick(self, now: float) -> list[StreamAction]:
+        """Time passes on a connected stream: repair claims in doubt, look behind a silence."""
+        if self._mode is not _Mode.FOLLOW or not self._has_replay:
+            return []
+        if self.position.standing is Trust.EXACT:
+            self._repair_at = None
+        if self._repair_at is not None and now >= self._repair_at:
+            self._rounds = 0
+            self._failures += 1
+            self._schedule_repair(now)
+            return [self._ask(_Mode.REBUILD if self.position.next_seq else _Mode.JOIN, 0)]
+        if self._quiet_since is not None and now - self._quiet_since >= self._quiet_s:
+            self._rounds = 0
+            self._quiet_since = now
+            return [self._ask(_Mode.CHECK, max(self.position.expected - 1, 0))]
+        return []
+
+    # Live messages out of turn
+
+    def _on_lower(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        is_same = self.position.ring.compare(heard.seq, heard.payload)
+        is_overlap = self._last_live is None or heard.seq > self._last_live
+        if is_same or (is_same is None and is_overlap):
+            self.counters.duplicates += 1
+            self._last_live = max(heard.seq, self._last_live or 0)
+            return []
+        return self._restart(ResetCause.LOWER_NUMBER, heard, now)
+
+    def _on_live_in_replay(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        is_same = self.held.compare(heard)
+        if is_same:
+            self.counters.duplicates += 1
+            return []
+        if is_same is False:
+            return self._restart(ResetCause.OTHER_CONTENT, heard, now)
+        if self._last_live is not None and heard.seq < self._last_live:
+            return self._on_regression(heard, now)
+        self._last_live = heard.seq
+        if self.held.add(heard):
+            return []
+        self.counters.hold_overflows += 1
+        return self._give_up(now) + self.position.take(heard, now)
+
+    def _on_regression(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        """The live number fell back to one never heard: overtaken, or of another process."""
+        self.counters.regressions += 1
+        if not self._can_ask():
+            return self._restart(ResetCause.LOWER_NUMBER, heard, now)
+        self.counters.discarded += self.held.clear()
+        self._last_live = heard.seq
+        self.held.add(heard)
+        return [self._ask_whether_same()]
+
+    def _on_ahead(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        """Not below the expected number, with nothing held and no replay under way."""
+        position = self.position
+        self._last_live = heard.seq
+        if heard.seq > position.expected and position.next_seq is not None:
+            self.counters.gaps += 1
+        if heard.seq == position.expected and heard.batch is not None:
+            return position.take(heard, now)
+        if self._can_ask():
+            if self.held.add(heard):
+                return [self._ask_from(position.expected)]
+            self.counters.hold_overflows += 1
+        self._schedule_repair(now)
+        return position.take(heard, now)
+
+    # Replies
+
+    def _on_probe_reply(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        last_seq = self.position.expected - 1
+        if heard.seq < last_seq:
+            self.counters.replayed_old += 1
+            return []
+        if heard.seq == last_seq and self.position.ring.compare(heard.seq, heard.payload):
+            self._is_same = True
+            if self._mode is _Mode.PROBE:
+                self._mode = _Mode.GAP
+            return []
+        if heard.seq > last_seq and self._is_same:
+            self._mode = _Mode.GAP
+            return self._on_ordered_reply(heard, now, is_first=False)
+        is_missing = heard.seq > last_seq
+        cause = ResetCause.PROBE_MISSING if is_missing else ResetCause.PROBE_DIFFERS
+        return self._reset(cause) + self._join(now)
+
+    def _on_rebuild_starts(self, first_seq: int) -> list[StreamAction]:
+        self._repair_at = None  # what this replay leaves in doubt, another one will too
+        if first_seq > 0:  # the buffer no longer reaches back to 0
+            self._mode = _Mode.GAP
+            return []
+        self.counters.rebuilds += 1
+        self.position.forget()
+        self._mode = _Mode.JOIN
+        return [Forget(ForgetReason.REBUILT)]
+
+    def _on_ordered_reply(
+        self, heard: HeardBatch, now: float, *, is_first: bool
+    ) -> list[StreamAction]:
+        expected = self.position.expected
+        if heard.seq < expected:
+            self.counters.replayed_old += 1
+            return []
+        if self.held.compare(heard) is False:
+            return self._reset(ResetCause.OTHER_CONTENT) + self._join(now)
+        released: list[StreamAction] = []
+        if heard.seq > expected:
+            if is_first:
+                self.counters.replays_truncated += 1
+            else:
+                self.counters.replay_holes += 1
+                if self._can_ask():
+                    return [self._ask_from(expected)]
+                self._schedule_repair(now)
+            released = self._release_below(heard.seq, now)
+        self.held.discard(heard.seq)
+        return released + self.position.take(heard, now, is_replayed=True)
+
+    def _on_all_replayed(self, now: float) -> list[StreamAction]:
+        self._failures = 0
+        is_missing = self._mode is _Mode.CHECK and not self._is_same and self._has_buffer
+        if is_missing or self._mode is _Mode.PROBE:
+            return self._reset(ResetCause.PROBE_MISSING) + self._join(now)
+        forgotten: list[StreamAction] = []
+        if self._mode is _Mode.REBUILD:
+            forgotten = self._reset(ResetCause.PROBE_MISSING)
+        if self.position.next_seq is None:
+            self.position.start_empty()
+        return forgotten + self._release(now, may_ask=True)
+
+    # Asking
+
+    def _can_ask(self) -> bool:
+        return self._has_replay and self._rounds < self._limits.replay_rounds
+
+    def _ask(self, mode: _Mode, first_seq: int) -> RequestReplay:
+        self._mode = mode
+        self._has_reply = False
+        self._is_same = self.position.expected == 0
+        self._asked_below = 0 if self._last_live is None else self._last_live + 1
+        self._rounds += 1
+        self.counters.replays += 1
+        return RequestReplay(first_seq)
+
+    def _ask_from(self, first_seq: int) -> RequestReplay:
+        is_start = self.position.next_seq is None
+        return self._ask(_Mode.JOIN if is_start else _Mode.GAP, first_seq)
+
+    def _ask_whether_same(self) -> RequestReplay:
+        if self.position.expected == 0:
+            return self._ask(_Mode.JOIN, 0)
+        return self._ask(_Mode.PROBE, self.position.expected - 1)
+
+    def _join(self, now: float) -> list[StreamAction]:
+        if self._can_ask():
+            return [self._ask(_Mode.JOIN, 0)]
+        self._schedule_repair(now)
+        return []
+
+    def _schedule_repair(self, now: float) -> None:
+        if self._has_replay:
+            wait_s = self._limits.repair_s * 2 ** min(self._failures, 16)
+            self._repair_at = now + min(wait_s, self._limits.repair_max_s)
+
+    # Giving up, releasing, forgetting
+
+    def _give_up(self, now: float) -> list[StreamAction]:
+        """The replay is of no more use: declare what is missing lost, apply what is held."""
+        self.counters.replays_failed += 1
+        doubt: list[StreamAction] = []
+        if self._mode not in (_Mode.CHECK, _Mode.REBUILD):  # these found nothing missing
+            if self._mode is not _Mode.GAP or not self.held:
+                doubt = self.position.doubt()
+            self._schedule_repair(now)
+        return doubt + self._release(now, may_ask=False)
+
+    def _release(self, now: float, *, may_ask: bool) -> list[StreamAction]:
+        """Apply what is held, in order; ask again or lose what is missing; then follow."""
+        actions: list[StreamAction] = []
+        while (seq := self.held.first_seq) is not None:
+            expected = self.position.expected
+            is_missing = seq > expected or not self.held.is_readable(seq)
+            if may_ask and is_missing and seq >= self._asked_below:
+                if self._can_ask():
+                    return [*actions, self._ask_from(expected)]
+                self._schedule_repair(now)
+            actions += self.position.take(self.held.pop_first(), now)
+        is_routine = self._mode is _Mode.CHECK
+        self._quiet_s = self._limits.silence_s if is_routine else self._limits.settle_s
+        self._quiet_since = now
+        self._mode = _Mode.FOLLOW
+        self._rounds = 0
+        return actions
+
+    def _release_below(self, end_seq: int, now: float) -> list[StreamAction]:
+        actions: list[StreamAction] = []
+        while (seq := self.held.first_seq) is not None and seq < end_seq:
+            actions += self.position.take(self.held.pop_first(), now)
+        return actions
+
+    def _restart(self, cause: ResetCause, heard: HeardBatch, now: float) -> list[StreamAction]:
+        return self._reset(cause) + self._on_ahead(heard, now)
+
+    def _reset(self, cause: ResetCause) -> list[StreamAction]:
+        """Forget all that rests on another process."""
+        self.counters.resets[cause] = self.counters.resets.get(cause, 0) + 1
+        self.counters.discarded += self.held.clear()
+        self.position.forget()
+        self._last_live = None
+        self._repair_at = None
+        self._mode = _Mode.FOLLOW
+        return [Forget(ForgetReason.RESTARTED)]
+
+    def check(self) -> None:
+        """Verify the invariants; a broken one is reported with the state."""
+        self.position.check()
+        self.held.check()
+        first, expected = self.held.first_seq, self.position.expected
+        state = f"{self._mode} expected={expected} held from {first}"
+        is_holding = self._mode not in (_Mode.FOLLOW, _Mode.CHECK)
+        assert is_holding or first is None, f"held without a replay: {state}"
+        assert first is None or first >= expected, f"held below the expected: {state}"
+        assert self._has_replay or not is_holding, f"replay without a socket: {state}"

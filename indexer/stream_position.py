@@ -1,0 +1,135 @@
+"""How far a stream has come in a publisher's numbering, and how far its claims can be believed.
+
+Batches are accounted for one after the other: applied, or declared lost. What was missed before the
+first applied batch is no loss, for no claim rests on it.
+
+    standing    None ──0──▶ EXACT ──loss──▶ DEGRADED ──full clear──▶ EXACT
+                  └───n>0──▶ JOINED ─loss──▶ DEGRADED      forget: back to None
+"""
+
+from indexer.actions import Apply, RecordLoss, StreamAction
+from indexer.heard_batch import HeardBatch
+from indexer.payload_ring import PayloadRing
+from indexer.stream_status import StreamCounters
+from indexer.trust import Trust
+from protocol import AllBlocksCleared, EventBatch
+
+
+class StreamPosition:
+    """Position and standing of one stream.
+
+    Attributes:
+        next_seq: the number to account for next; None where any will do.
+        standing: trust while no replay is under way; None where nothing is known.
+        num_applied: batches that the present claims rest on.
+        ring: digests of what was accounted for.
+        last_event_at: when a batch was last applied, monotonic seconds.
+        last_ts: publisher's clock of that batch.
+    """
+
+    __slots__ = (
+        "_counters",
+        "last_event_at",
+        "last_ts",
+        "next_seq",
+        "num_applied",
+        "ring",
+        "standing",
+    )
+
+    def __init__(self, remembered_payloads: int, counters: StreamCounters) -> None:
+        self._counters = counters
+        self.ring = PayloadRing(remembered_payloads)
+        self.next_seq: int | None = None
+        self.standing: Trust | None = None
+        self.num_applied = 0
+        self.last_event_at: float | None = None
+        self.last_ts: float | None = None
+
+    @property
+    def expected(self) -> int:
+        """The number to account for next, 0 at the start."""
+        return self.next_seq or 0
+
+    @property
+    def last_seq(self) -> int | None:
+        """The last number that is accounted for; None before the first."""
+        return self.next_seq - 1 if self.next_seq else None
+
+    def take(
+        self, heard: HeardBatch, now: float, *, is_replayed: bool = False
+    ) -> list[StreamAction]:
+        """Account for ``heard`` and for all that is missing before it."""
+        expected = self.expected
+        assert heard.seq >= expected, f"{heard.seq} is below {expected}"
+        lost = self._lose(expected, heard.seq - 1) if heard.seq > expected else []
+        if heard.batch is not None:
+            return [*lost, self.apply(heard, heard.batch, now, is_replayed=is_replayed)]
+        self._counters.unreadable += 1
+        lost += self._lose(heard.seq, heard.seq)
+        self.ring.remember(heard.seq, heard.payload)
+        return lost
+
+    def apply(
+        self, heard: HeardBatch, batch: EventBatch, now: float, *, is_replayed: bool
+    ) -> Apply:
+        """Account for ``batch`` under the number that is expected. O(events)."""
+        self.next_seq = heard.seq + 1
+        self.num_applied += 1
+        self.ring.remember(heard.seq, heard.payload)
+        self.last_event_at = now
+        self.last_ts = batch.ts
+        if self._count(batch, is_replayed=is_replayed) or self.standing is None:
+            self.standing = Trust.EXACT
+        return Apply(heard.seq, batch, is_replayed)
+
+    def doubt(self) -> list[StreamAction]:
+        """Nobody knows what was published after the last batch: claims may be out of date."""
+        if not self.num_applied:
+            return []
+        self.standing = Trust.DEGRADED
+        self._counters.losses += 1
+        return [RecordLoss(self.expected, None)]
+
+    def start_empty(self) -> None:
+        """The publisher has published nothing yet."""
+        self.next_seq, self.standing = 0, Trust.EXACT
+
+    def forget(self) -> None:
+        """Nothing is known of the publisher's process."""
+        self.ring.clear()
+        self.next_seq, self.standing, self.num_applied = None, None, 0
+
+    def _lose(self, first_seq: int, last_seq: int) -> list[StreamAction]:
+        self.next_seq = last_seq + 1
+        num_batches = last_seq - first_seq + 1
+        if not self.num_applied:
+            self.standing = Trust.JOINED
+            self._counters.missed_before_join += num_batches
+            return []
+        self.standing = Trust.DEGRADED
+        self._counters.losses += 1
+        self._counters.lost_batches += num_batches
+        return [RecordLoss(first_seq, last_seq)]
+
+    def _count(self, batch: EventBatch, *, is_replayed: bool) -> int:
+        """Count a batch; returns the number of full clears in it."""
+        counters = self._counters
+        counters.batches += 1
+        counters.replayed_batches += is_replayed
+        counters.events += len(batch.events)
+        for reason in batch.skipped:
+            counters.skipped[reason] = counters.skipped.get(reason, 0) + 1
+        num_clears = 0
+        for event in batch.events:
+            if type(event) is AllBlocksCleared and event.medium is None:
+                num_clears += 1
+        counters.clears += num_clears
+        return num_clears
+
+    def check(self) -> None:
+        """Verify the invariants; a broken one is reported with the state."""
+        state = f"next={self.next_seq} standing={self.standing} applied={self.num_applied}"
+        assert (self.next_seq is None) == (self.standing is None), f"half known: {state}"
+        assert not self.num_applied or self.next_seq, f"applied without a number: {state}"
+        assert not self.next_seq or self.next_seq - 1 in self.ring, f"not remembered: {state}"

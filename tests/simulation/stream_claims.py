@@ -1,0 +1,60 @@
+"""The naive keeper of claims: a set of hashes a rank, and what it was told about them."""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from indexer.actions import ForgetReason
+from indexer.trust import Trust
+from protocol import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EngineHash,
+    EventBatch,
+    Rank,
+)
+
+
+class SetSink:
+    """Claims by rank as sets of engine hashes, whatever the tier.
+
+    Args:
+        on_change: called after every call.
+
+    Attributes:
+        calls: every call by name and rank, in order, without batches.
+    """
+
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        self._on_change = on_change
+        self.claims: defaultdict[Rank, set[EngineHash]] = defaultdict(set)
+        self.trust: dict[Rank, Trust] = {}
+        self.losses: defaultdict[Rank, int] = defaultdict(int)
+        self.forgets: list[tuple[Rank, ForgetReason]] = []
+        self.batches: list[tuple[Rank, EventBatch]] = []
+
+    def apply(self, rank: Rank, batch: EventBatch, now: float) -> None:
+        self.batches.append((rank, batch))
+        claims = self.claims[rank]
+        for event in batch.events:
+            match event:
+                case BlockStored(block_hashes=hashes):
+                    claims.update(hashes)
+                case BlockRemoved(block_hashes=hashes):
+                    claims.difference_update(hashes)
+                case AllBlocksCleared():
+                    claims.clear()
+        self._on_change()
+
+    def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
+        self.claims[rank].clear()
+        self.forgets.append((rank, reason))
+        self._on_change()
+
+    def record_loss(self, rank: Rank, now: float) -> None:
+        self.losses[rank] += 1
+        self._on_change()
+
+    def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
+        self.trust[rank] = trust
+        self._on_change()

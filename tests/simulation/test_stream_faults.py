@@ -1,0 +1,20 @@
+"""Streams under every fault: after the network heals, what is called exact is the truth."""
+
+import pytest
+
+from tests.simulation.stream_world import StreamWorld
+
+
+@pytest.mark.parametrize("seed", range(240))
+def test_any_mixture_of_faults(seed: int) -> None:
+    world = StreamWorld(seed)
+    world.run()
+    world.verify()
+
+
+@pytest.mark.parametrize("seed", range(1000, 1160))
+def test_what_was_lost_at_the_end_is_found_behind_the_silence(seed: int) -> None:
+    world = StreamWorld(seed, has_last_words=False)
+    world.run()
+    if world.scenario.has_replay:
+        world.verify()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from loadgen import CandidateView, ChosenView, DecisionView
+from loadgen import CandidateView, DecisionView, RankNameView
 
 _Cell = Callable[[CandidateView], str]
 
@@ -75,5 +75,5 @@ def _cost(one: CandidateView) -> str:
     return one.excluded_by or ("–" if one.cost_ms is None else f"{one.cost_ms:,.1f}")
 
 
-def _is_chosen(one: CandidateView, chosen: ChosenView | None) -> bool:
+def _is_chosen(one: CandidateView, chosen: RankNameView | None) -> bool:
     return chosen is not None and (one.worker, one.dp_rank) == (chosen.worker, chosen.dp_rank)

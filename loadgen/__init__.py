@@ -4,11 +4,11 @@ from loadgen.answer import Answer, ErrorKind, Usage
 from loadgen.comparison import ComparisonSpec, PolicyRun, Watcher, compare, comparison_table
 from loadgen.control_port import (
     CandidateView,
-    ChosenView,
     ControlPort,
     ControlPortError,
     DecisionView,
     FindingView,
+    RankNameView,
 )
 from loadgen.fleet import Fleet, FleetSpec, free_ports, start_fleet
 from loadgen.process import Child, ChildError
@@ -38,7 +38,6 @@ __all__ = [
     "ChatRecord",
     "Child",
     "ChildError",
-    "ChosenView",
     "ComparisonSpec",
     "ControlPort",
     "ControlPortError",
@@ -53,6 +52,7 @@ __all__ = [
     "Percentiles",
     "PolicyRun",
     "PromptForm",
+    "RankNameView",
     "ReplayOptions",
     "SynthesisError",
     "TimedRequest",

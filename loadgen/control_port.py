@@ -20,8 +20,8 @@ class _View(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class ChosenView(_View):
-    """The rank that was chosen."""
+class RankNameView(_View):
+    """A rank by name."""
 
     worker: str
     dp_rank: int
@@ -56,7 +56,7 @@ class DecisionView(_View):
     api: str
     policy: str
     prompt_tokens: int | None
-    chosen: ChosenView | None
+    chosen: RankNameView | None
     reason: str
     candidates: tuple[CandidateView, ...]
     excluded: dict[str, int] = {}
@@ -76,18 +76,41 @@ class FindingView(_View):
     """One named gap in what the router can know."""
 
     kind: str
-    ranks: tuple[str, ...] = ()
+    ranks: tuple[RankNameView, ...] = ()
     evidence: dict[str, int | float | str] = {}
     advice: str = ""
 
 
+class RankStateView(_View):
+    """What the router has made of one rank's events.
+
+    Attributes:
+        last_seq: number of the last batch that it applied.
+        unknown_removals: by tier, removals of blocks that were not held.
+    """
+
+    dp_rank: int
+    trust: str
+    last_seq: int | None
+    unknown_removals: dict[str, int]
+
+
+class WorkerStateView(_View):
+    """One worker as the router knows it."""
+
+    worker: str
+    ranks: tuple[RankStateView, ...]
+
+
+_FINDINGS = TypeAdapter(list[FindingView])
+_WORKERS = TypeAdapter(list[WorkerStateView])
 _DECISIONS = TypeAdapter(list[DecisionView])
 _DECISION = TypeAdapter(DecisionView)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPort:
-    """A router's control port."""
+    """A router's control port. Every call raises ``ControlPortError`` where it does not answer well."""
 
     url: str
     session: aiohttp.ClientSession
@@ -99,6 +122,14 @@ class ControlPort:
     async def decision(self, request_id: str) -> DecisionView:
         """One decision."""
         return _read(_DECISION, await self._get(f"/debug/decisions/{request_id}"))
+
+    async def findings(self) -> list[FindingView]:
+        """Every gap that the router knows of."""
+        return _read(_FINDINGS, await self._get("/debug/findings"))
+
+    async def workers(self) -> list[WorkerStateView]:
+        """Every worker's ranks and streams."""
+        return _read(_WORKERS, await self._get("/debug/workers"))
 
     async def _get(self, path: str) -> bytes:
         """Body of a 200.

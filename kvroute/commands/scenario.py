@@ -1,6 +1,5 @@
 """``kvroute scenario``: stories told on real processes and sockets, with what they must show."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -70,7 +69,7 @@ def refill(
     except (ChildError, ControlPortError, StoryError) as error:
         fail(str(error))
     console_beside(json_file).print(refill_table(runs))
-    write_json(json_file, {name: asdict(one) for name, one in runs.items()})
+    write_json(json_file, {name: one.to_json() for name, one in runs.items()})
     short = shortfalls(runs["announced"], runs["muted"], Requirements.of(spec))
     if short:
         fail("the story does not hold\n  " + "\n  ".join(short))

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from router.service import serve
 
 from kvroute.logs import LogLevel, set_up_logging
 from kvroute.running import fail, refuse, run_service
 from router.config import ConfigError, load_config
 from router.ports import PortInUseError
+from router.service import serve
 from scoring import PolicyName
 
 

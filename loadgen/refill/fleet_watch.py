@@ -83,7 +83,11 @@ class FleetWatch:
         busy = [f"{name} is busy" for name, truth in workers.items() if not truth.is_idle]
         if busy:
             return busy
-        applied = await self._control.last_seqs()
+        applied = {
+            (worker.worker, rank.dp_rank): rank.last_seq
+            for worker in await self._control.workers()
+            for rank in worker.ranks
+        }
         return [
             f"{name}/{rank.dp_rank} published {rank.last_seq}, the router applied {heard}"
             for name, truth in workers.items()

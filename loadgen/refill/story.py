@@ -13,7 +13,7 @@ With events muted on the workers everything is the same but that refills are not
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from loadgen.answer import Answer
@@ -61,6 +61,11 @@ class RefillRun:
     first_findings: dict[str, int] = field(default_factory=dict)
     findings: tuple[FindingView, ...] = ()
     ttft_ms: Percentiles | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values, with the field names above."""
+        findings = [finding.model_dump() for finding in self.findings]
+        return asdict(replace(self, findings=())) | {"findings": findings}
 
 
 @dataclass(slots=True)
@@ -130,11 +135,14 @@ class _Telling:
         except UnsettledError as error:
             raise StoryError(str(error)) from error
         run = self._result(tally, before, after)
-        return replace(
-            run,
-            findings=tuple(await self._control.findings()),
-            removes_of_unknown=await self._control.removes_of_unknown(),
+        findings = tuple(await self._control.findings())
+        unknown = sum(
+            count
+            for worker in await self._control.workers()
+            for rank in worker.ranks
+            for count in rank.unknown_removals.values()
         )
+        return replace(run, findings=findings, removes_of_unknown=unknown)
 
     async def _compute(self) -> None:
         workers = range(self._spec.num_workers)

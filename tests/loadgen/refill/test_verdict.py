@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 
+import orjson
 import pytest
 from rich.console import Console
 
@@ -80,3 +81,11 @@ def test_the_table_tells_both() -> None:
     assert "344 over 128 prefixes" in text
     assert f"{UNANNOUNCED} (decision 2)" in text
     assert "none" in text
+
+
+def test_json_holds_the_findings_with_their_evidence() -> None:
+    run = replace(MUTED, findings=(FindingView(kind=UNANNOUNCED, evidence={"hits": 3}),))
+    told = orjson.loads(orjson.dumps(run.to_json()))
+    assert told["findings"][0]["evidence"] == {"hits": 3}
+    assert told["ttft_ms"]["p50"] == 1.5
+    assert told["first_findings"] == {UNANNOUNCED: 2}

@@ -49,16 +49,23 @@ class BackupQueue:
             self.issue(node)
 
     def issue(self, node: Node) -> int:
-        """Start the copies of a node and of its ancestors without one, top down.
+        """Start the copies of a node and, where host keeps prefixes, of its ancestors without one, top
+        down.
 
         Returns:
-            Tokens of ``node`` on their way; 0 where host has no room for it or an ancestor.
+            Tokens of ``node`` on their way; 0 where it has a copy, or host has no room for it or an
+            ancestor.
         """
-        bare = [ancestor for ancestor in node.path() if not ancestor.is_backed]
+        config = self._structure.config
+        if not config.has_host_tier or node.is_backed:
+            return 0
+        bare = [node]
+        if config.write_policy is not WritePolicy.WRITE_BACK:
+            bare = [ancestor for ancestor in node.path() if not ancestor.is_backed]
         for ancestor in reversed(bare):
             if not self._issue_one(ancestor):
                 return 0
-        return self._structure.num_tokens(node) if bare else 0
+        return self._structure.num_tokens(node)
 
     def pending(self) -> list[Backup]:
         """Copies in flight, oldest first."""

@@ -136,10 +136,8 @@ class TreeCore:
         self._structure.unlock(node)
 
     def lock_host(self, node: Node) -> None:
-        """Keep the host copy of ``node`` (an anchor of a prefetch, say) from being evicted. Nests.
-
-        A node without one may still go when its device copy does.
-        """
+        """Keep ``node`` (an anchor of a prefetch, say) in the tree, and its host copy from being evicted.
+        Nests. Its device copy may be demoted."""
         self._structure.lock_host(node)
 
     def unlock_host(self, node: Node) -> None:

@@ -1,21 +1,22 @@
 """Slots under pressure: taking them from a pool, and evicting in the policy's order when it is short.
 
-device leaf with host copy        demoted: the device copy leaves
-device leaf without, write_back   copied to host, then demoted; with no room there, dropped with
-                                  all that hangs below it on host
-device leaf without, otherwise    dropped
-host leaf                         dropped
-host copy of a device node        dropped first, under write_back only: it leaves a tier hole
+Who yields, and how:
+
+    device leaf with host copy        demoted: the device copy leaves
+    device leaf without, write_back   copied to host and demoted; host makes room at the cost of what
+                                      hangs below; dropped where that is not enough
+    device leaf without, otherwise    dropped; declines while a prefetch is anchored there
+    host leaf                         dropped
+    host copy of a device node        dropped first, under write_back only: it leaves a tier hole
 """
 
-from worker.tree.config import TreeConfig, WritePolicy
+from worker.tree.config import WritePolicy
 from worker.tree.node import HostState, Node
 from worker.tree.pool import TokenPool
 from worker.tree.residence import Residence
 from worker.tree.results import TreeCounters
 from worker.tree.structure import Structure
 from worker.tree.tier import CopyTier
-from worker.tree.victims import Victims
 
 
 class Pressure:
@@ -30,8 +31,9 @@ class Pressure:
     ) -> None:
         self._structure = structure
         self._residence = residence
-        self._victims: Victims = structure.victims
-        self._config: TreeConfig = structure.config
+        self._victims = structure.victims
+        config = structure.config
+        self._writes_back = config.has_host_tier and config.write_policy is WritePolicy.WRITE_BACK
         self._device = pools[CopyTier.DEVICE]
         self._host = pools.get(CopyTier.HOST)
         self._counters = counters
@@ -81,12 +83,6 @@ class Pressure:
             freed += self._structure.num_tokens(leaf)
         return freed
 
-    def _drop_copy(self, node: Node) -> int:
-        size = self._structure.num_tokens(node)
-        self._residence.leave(node, CopyTier.HOST)
-        self._counters.host_evicted += size
-        return size
-
     def evict_leaf(self, leaf: Node) -> bool:
         """Demote or drop one device leaf; False if it declines."""
         size = self._structure.num_tokens(leaf)
@@ -94,7 +90,7 @@ class Pressure:
             self._residence.leave(leaf, CopyTier.DEVICE)
             self._counters.demoted += size
             return True
-        if not self._drop_below(leaf):
+        if leaf.children or leaf.host_locks:  # what is left below on host is pinned
             return False
         self._residence.leave(leaf, CopyTier.DEVICE)
         self._structure.detach(leaf)
@@ -103,36 +99,20 @@ class Pressure:
 
     def _write_back(self, leaf: Node) -> bool:
         """Copy a leaf to host at once, where the policy does so and host has room."""
-        if (
-            not self._config.has_host_tier
-            or self._config.write_policy is not WritePolicy.WRITE_BACK
-        ):
-            return False
-        if not self.take_host(self._structure.num_tokens(leaf)):
+        size = self._structure.num_tokens(leaf)
+        if not self._writes_back or not self.take_host(size):
             return False
         self._residence.arrive(leaf, CopyTier.HOST)
-        self._counters.backed_up += self._structure.num_tokens(leaf)
+        self._counters.backed_up += size
         return True
 
-    def _drop_below(self, node: Node) -> bool:
-        """Drop what hangs below a node on host, children first; False, with nothing done, if any of it
-        is locked."""
-        below = list(_descendants(node))
-        if any(child.host_locks or child.device_locks for child in below):
-            return False
-        for child in reversed(below):
-            self._drop_host_leaf(child)
-        return True
+    def _drop_copy(self, node: Node) -> int:
+        size = self._structure.num_tokens(node)
+        self._residence.leave(node, CopyTier.HOST)
+        self._counters.host_evicted += size
+        return size
 
     def _drop_host_leaf(self, leaf: Node) -> None:
         self._residence.leave(leaf, CopyTier.HOST)
         self._structure.detach(leaf)
         self._counters.host_evicted += self._structure.num_tokens(leaf)
-
-
-def _descendants(node: Node) -> list[Node]:
-    """All nodes below, parents first."""
-    found = list(node.children.values())
-    for child in found:
-        found.extend(child.children.values())
-    return found

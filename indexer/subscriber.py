@@ -1,0 +1,230 @@
+"""The shell around the intake: sockets, one event loop, and time.
+
+Each source has its sockets; whatever arrives is handed to the intake in bounded turns, one source after
+the other, so that a flooding publisher cannot keep the loop. One task takes the turns, another one tells
+the time. There is no policy here: what is asked for was decided by the intake.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+import zmq
+
+from indexer.actions import RequestReplay
+from indexer.intake import Intake
+from indexer.source_sockets import (
+    DEFAULT_SOCKET_LIMITS,
+    Change,
+    SocketLimits,
+    SourceSockets,
+)
+from protocol import EventSource
+
+logger = logging.getLogger(__name__)
+
+_Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
+
+
+@dataclass(slots=True)
+class SubscriberCounters:
+    """What the sockets did.
+
+    Attributes:
+        messages, replies: received.
+        open_failures: sources whose sockets could not be opened, each attempt.
+        ask_failures: replays that could not be asked for.
+        other_families: sources tried in the other address family.
+    """
+
+    messages: int = 0
+    replies: int = 0
+    open_failures: int = 0
+    ask_failures: int = 0
+    other_families: int = 0
+
+
+class EventSubscriber:
+    """Listens to every subscribed source and feeds the intake.
+
+    Args:
+        intake: is told what is heard, on the event loop, and owns all decisions.
+        clock: monotonic seconds.
+        context: ZeroMQ context to use; None makes one for the time of ``run``, with room for
+            ``limits.max_sockets``.
+        limits: bounds of sockets and turns.
+
+    Attributes:
+        counters: what the sockets did.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        clock: Callable[[], float],
+        context: _Context | None = None,
+        limits: SocketLimits = DEFAULT_SOCKET_LIMITS,
+    ) -> None:
+        self._intake = intake
+        self._clock = clock
+        self._context = context
+        self._limits = limits
+        self._sockets: dict[EventSource, SourceSockets | None] = {}  # None: not open
+        self._numbers = itertools.count()
+        self._ready: dict[SourceSockets, None] = {}  # in the order of their turns
+        self._awake = asyncio.Event()
+        self._running_context: _Context | None = None
+        self._reopen_at = 0.0
+        self.counters = SubscriberCounters()
+
+    def subscribe(self, source: EventSource) -> None:
+        """Listen to ``source``, at once or as soon as ``run`` runs. Idempotent."""
+        if source in self._sockets:
+            return
+        self._intake.add_source(source, self._clock())
+        self._sockets[source] = None
+        if self._running_context is not None:
+            self._open(self._running_context, source)
+
+    def unsubscribe(self, source: EventSource) -> None:
+        """Stop listening; what is queued is dropped, the claims of its ranks too. Idempotent."""
+        sockets = self._sockets.pop(source, None)
+        if sockets is not None:
+            self._close(sockets)
+        self._intake.remove_source(source, self._clock())
+
+    async def run(self) -> None:
+        """Listen until cancelled, then close every socket. To be called once."""
+        context = self._context or _make_context(self._limits)
+        self._running_context = context
+        try:
+            for source in self._sockets:
+                self._open(context, source)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._take_turns())
+                group.create_task(self._tell_time(context))
+        finally:
+            self._running_context = None
+            for sockets in self._sockets.values():
+                if sockets is not None:
+                    self._close(sockets)
+            self._sockets = dict.fromkeys(self._sockets)
+            if self._context is None:
+                context.term()
+
+    async def _take_turns(self) -> None:
+        while True:
+            await self._awake.wait()
+            self._awake.clear()
+            while self._ready:
+                sockets = next(iter(self._ready))
+                del self._ready[sockets]
+                if not self._take_turn(sockets):
+                    self._ready[sockets] = None
+                await asyncio.sleep(0)
+
+    def _take_turn(self, sockets: SourceSockets) -> bool:
+        """Handle some of what has arrived; False where more is left."""
+        deadline = self._clock() + self._limits.turn_s
+        is_drained = sockets.pending or sockets.collect()
+        while sockets.pending:
+            self._handle(sockets, sockets.pending.popleft())
+            if self._clock() >= deadline:
+                return False
+        return bool(is_drained) and self._take_replies(sockets, deadline)
+
+    def _handle(self, sockets: SourceSockets, arrived: list[bytes] | Change) -> None:
+        source, now = sockets.source, self._clock()
+        match arrived:
+            case list():
+                self.counters.messages += 1
+                self._ask(sockets, self._intake.on_live(source, arrived, now))
+            case Change.CONNECTED:
+                logger.debug("connected to %s", source.endpoint)
+                self._ask(sockets, self._intake.on_connected(source, now))
+            case Change.DISCONNECTED:
+                logger.debug("lost the connection to %s", source.endpoint)
+                self._ask(sockets, self._intake.on_disconnected(source, now))
+            case _:
+                assert_never(arrived)
+
+    def _take_replies(self, sockets: SourceSockets, deadline: float) -> bool:
+        for _ in range(self._limits.messages_per_turn):
+            frames = sockets.next_reply()
+            if frames is None:
+                return True
+            self.counters.replies += 1
+            now = self._clock()
+            self._ask(sockets, self._intake.on_replay(sockets.source, frames, now))
+            if now >= deadline:
+                return False
+        return False
+
+    def _ask(self, sockets: SourceSockets, requests: Sequence[RequestReplay]) -> None:
+        """Send what the intake asks for, close the conversation that it no longer needs."""
+        source = sockets.source
+        while requests:
+            try:
+                sockets.ask(requests[-1].first_seq)
+                return
+            except zmq.ZMQError as error:
+                self.counters.ask_failures += 1
+                logger.warning("cannot ask %s for a replay: %s", source.replay_endpoint, error)
+                sockets.end_replay()
+                requests = self._intake.on_replay_failed(source, self._clock())
+        if sockets.is_asking and not self._intake.is_replaying(source):
+            sockets.end_replay()
+
+    async def _tell_time(self, context: _Context) -> None:
+        while True:
+            await asyncio.sleep(self._limits.tick_s)
+            now = self._clock()
+            requests = dict(self._intake.on_tick(now))
+            for source, sockets in self._sockets.items():
+                if sockets is not None:
+                    self._ask(sockets, [requests[source]] if source in requests else [])
+            if now >= self._reopen_at:
+                self._reopen_at = now + self._limits.reopen_s
+                self._open_again(context)
+
+    def _open_again(self, context: _Context) -> None:
+        for source, sockets in self._sockets.items():
+            if sockets is None:
+                self._open(context, source)
+            elif sockets.is_lost:
+                self.counters.other_families += 1
+                self._close(sockets)
+                self._open(context, source, is_ipv6=not sockets.is_ipv6)
+
+    def _open(self, context: _Context, source: EventSource, *, is_ipv6: bool = False) -> None:
+        try:
+            self._sockets[source] = SourceSockets(
+                context,
+                source,
+                self._limits,
+                self._wake,
+                next(self._numbers),
+                is_ipv6=is_ipv6,
+            )
+        except zmq.ZMQError as error:
+            self._sockets[source] = None
+            self.counters.open_failures += 1
+            logger.warning("cannot listen to %s: %s", source.endpoint, error)
+
+    def _close(self, sockets: SourceSockets) -> None:
+        self._ready.pop(sockets, None)
+        sockets.close()
+
+    def _wake(self, sockets: SourceSockets) -> None:
+        if not sockets.is_closed:
+            self._ready[sockets] = None
+            self._awake.set()
+
+
+def _make_context(limits: SocketLimits) -> _Context:
+    context: _Context = zmq.Context(limits.io_threads)
+    context.set(zmq.MAX_SOCKETS, limits.max_sockets)
+    return context

@@ -95,9 +95,10 @@ class TreeCore:
 
     def release_host(self, num_tokens: int) -> None:
         """Give back reserved host slots that no refill consumed."""
-        if self.host is None or num_tokens > self._reserved_host:
+        if num_tokens > self._reserved_host:
             raise ValueError(f"{num_tokens} host slots released, {self._reserved_host} reserved")
-        self.host.give(num_tokens)
+        if self.host is not None:
+            self.host.give(num_tokens)
         self._reserved_host -= num_tokens
 
     # ---- lookup

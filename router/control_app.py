@@ -135,13 +135,14 @@ def _workers(parts: ControlParts) -> APIRouter:
         except UnknownWorkerError as error:
             raise HTTPException(404, str(error)) from error
 
-    @routes.delete("/{worker}", status_code=204, responses={404: {}})
-    async def remove_worker(worker: str) -> None:
+    @routes.delete("/{worker}", status_code=204, response_class=Response, responses={404: {}})
+    async def remove_worker(worker: str) -> Response:
         try:
             registry.remove(WorkerId(worker))
         except UnknownWorkerError as error:
             raise HTTPException(404, str(error)) from error
         parts.workers_changed()
+        return Response(status_code=204)
 
     return routes
 
@@ -212,7 +213,9 @@ async def _dry_run(
         FrontDoorError: the body is no JSON object, or of no API that is known.
     """
     loop = asyncio.get_running_loop()
-    known = api or await loop.run_in_executor(parts.executor, _api_of_body, body)
+    known = api
+    if known is None:
+        known = await loop.run_in_executor(parts.executor, _api_of_body, body)
     read = await loop.run_in_executor(parts.executor, parts.reader.read_now, known, body)
     question = plan_request(known, f"dry-run-{uuid.uuid4().hex}", read, time.time())
     decision = parts.fleet.planner.explain(

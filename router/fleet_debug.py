@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexer import FleetIndex, Intake
+from indexer.fleet_index import FleetIndex
+from indexer.intake import Intake
 from protocol import EventSource, Rank
 from router.registry import Registry
 from router.shelf import PromptShelf, Rung, Shelved

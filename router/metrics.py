@@ -1,8 +1,9 @@
 """Prometheus metrics: plain counters of all parts, read when somebody asks and at no other time."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
@@ -14,11 +15,13 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from indexer import FleetIndex, Intake
+from indexer.fleet_index import FleetIndex
+from indexer.intake import Intake
 from router.counters import DataCounters
 from router.registry import Registry
 from scoring import Planner
 
+_Name = TypeVar("_Name", bound=str)
 Labelled = Iterable[tuple[tuple[str, ...], float]]
 
 
@@ -165,5 +168,5 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return _gauges(name, text, (), [((), value)])
 
 
-def _by_one(counts: dict[str, int]) -> Labelled:
+def _by_one(counts: Mapping[_Name, int]) -> Labelled:
     return [((str(name),), count) for name, count in counts.items()]

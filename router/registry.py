@@ -9,7 +9,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from indexer import EventSubscriber, FleetIndex, Intake, Trust
+from indexer.fleet_index import FleetIndex
+from indexer.intake import Intake
+from indexer.subscriber import EventSubscriber
+from indexer.trust import Trust
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerLimits
 from router.data_app import Readiness

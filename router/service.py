@@ -19,7 +19,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from indexer import EventSubscriber, FleetIndex, Intake
+from indexer.fleet_index import FleetIndex
+from indexer.intake import Intake
+from indexer.subscriber import EventSubscriber
 from protocol import WorkerId
 from router.breaker import BreakerLimits
 from router.config import RouterConfig
@@ -50,6 +52,7 @@ async def serve(config: RouterConfig) -> None:
     Raises:
         PortInUseError: an address cannot be listened on.
     """
+    _quieten_libraries()
     async with AsyncExitStack() as stack:
         data_socket = stack.enter_context(listen(config.host, config.port))
         control_socket = stack.enter_context(listen(config.control_host, config.control_port))
@@ -168,6 +171,18 @@ async def _hurry(server: PortServer, stop: "_StopSignal") -> None:
     """A further signal cuts running answers."""
     await stop.wait_again(None)
     server.force_exit = True
+
+
+def _quieten_libraries() -> None:
+    """No line a probe, and none that repeats what the router counts: an answer that was left unfinished."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    server = logging.getLogger("uvicorn.error")
+    server.setLevel(logging.WARNING)
+    server.addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return "without completing response" not in record.getMessage()
 
 
 class _StopSignal:

@@ -5,7 +5,9 @@ from dataclasses import asdict
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexer import Finding, IndexStats, RankState, StreamStatus
+from indexer.findings import Finding
+from indexer.rank_state import IndexStats, RankState
+from indexer.stream_status import StreamStatus
 from protocol import EventSource, Rank, Tier
 from router.breaker import BreakerState
 from router.shelf import Rung, Shelved
@@ -157,7 +159,7 @@ class ReadyView(_View):
 
 def worker_view(record: WorkerRecord) -> WorkerView:
     """A worker in short."""
-    return WorkerView(**_worker_fields(record))
+    return WorkerView.model_validate(_worker_fields(record))
 
 
 def worker_debug_view(
@@ -165,16 +167,17 @@ def worker_debug_view(
 ) -> WorkerDebugView:
     """A worker in full."""
     backend = None if shelved.model is None else shelved.model.backend
-    return WorkerDebugView(
-        **_worker_fields(record),
-        breaker=record.breaker.state,
-        health_failures=record.health.num_failures,
-        learn_attempts=record.num_attempts,
-        prompt_model=PromptModelView(
-            rung=shelved.rung, backend=backend, directory=shelved.directory, detail=shelved.detail
-        ),
-        ranks=ranks,
+    prompt_model = PromptModelView(
+        rung=shelved.rung, backend=backend, directory=shelved.directory, detail=shelved.detail
     )
+    more = {
+        "breaker": record.breaker.state,
+        "health_failures": record.health.num_failures,
+        "learn_attempts": record.num_attempts,
+        "prompt_model": prompt_model,
+        "ranks": ranks,
+    }
+    return WorkerDebugView.model_validate(_worker_fields(record) | more)
 
 
 def rank_view(state: RankState, load: RankLoad | None, stream: StreamView | None) -> RankView:

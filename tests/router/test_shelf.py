@@ -1,0 +1,88 @@
+"""Which tokenizer a model gets, and what is said where it gets none."""
+
+from pathlib import Path
+
+import pytest
+
+from prompt import bundled_model_dir
+from protocol import WorkerId, WorkerSpec
+from router.shelf import PromptShelf, Rung
+
+
+def spec(
+    model: str = "m",
+    tokenizer: str | None = None,
+    aliases: tuple[str, ...] = (),
+    adapters: tuple[str, ...] = (),
+    worker: str = "w",
+) -> WorkerSpec:
+    return WorkerSpec(
+        WorkerId(worker),
+        f"http://{worker}",
+        model,
+        tokenizer=tokenizer,
+        aliases=aliases,
+        adapters=adapters,
+    )
+
+
+def shelve(shelf: PromptShelf, *specs: WorkerSpec) -> None:
+    for one in specs:
+        shelf.put(one, shelf.load(one))
+    shelf.keep(specs)
+
+
+@pytest.mark.parametrize(
+    ("configured", "tokenizer", "rung", "detail"),
+    [
+        ("m", None, Rung.CONFIGURED, None),
+        ("alias", None, Rung.CONFIGURED, None),
+        ("m", "/nowhere", Rung.CONFIGURED, None),
+        ("other", str(bundled_model_dir()), Rung.ENGINE, None),
+        ("other", None, Rung.NONE, "names no tokenizer"),
+        ("other", "/nowhere", Rung.NONE, "no directory here"),
+        ("other", str(Path(__file__).parent), Rung.NONE, "tokenizer.json"),
+    ],
+)
+def test_the_ladder(configured: str, tokenizer: str | None, rung: Rung, detail: str | None) -> None:
+    shelf = PromptShelf({configured: bundled_model_dir()})
+    shelve(shelf, spec(tokenizer=tokenizer, aliases=("alias",)))
+    found = shelf.shelved("m")
+    assert found.rung is rung
+    assert (found.model is not None) is (rung is not Rung.NONE)
+    assert shelf.prompt_model("m") is found.model
+    assert detail is None or detail in (found.detail or "")
+
+
+def test_every_name_of_a_model_and_no_name_at_all() -> None:
+    shelf = PromptShelf({"m": bundled_model_dir()})
+    shelve(shelf, spec(aliases=("alias",), adapters=("lora",)))
+    model = shelf.prompt_model("m")
+    assert model is not None
+    assert all(shelf.prompt_model(name) is model for name in ("alias", "lora", None))
+    assert shelf.prompt_model("other") is None
+
+
+def test_two_models_have_two_tokenizers_and_no_default() -> None:
+    shelf = PromptShelf({"m": bundled_model_dir()})
+    one, two = spec(), spec("n", aliases=("m",), worker="v")
+    shelve(shelf, one, two)
+    assert shelf.prompt_model(None) is None
+    assert shelf.shelved("n").rung is Rung.CONFIGURED  # by its alias
+    shelf.keep([one])
+    assert shelf.shelved("n").rung is Rung.NONE
+    assert shelf.prompt_model(None) is shelf.prompt_model("m")
+
+
+def test_a_worker_without_a_tokenizer_takes_none_away() -> None:
+    shelf = PromptShelf({})
+    has, lacks = spec(tokenizer=str(bundled_model_dir())), spec(worker="v")
+    shelve(shelf, has, lacks)
+    assert shelf.shelved("m").rung is Rung.ENGINE
+    assert shelf.prompt_model("m") is not None
+
+
+def test_models_of_one_directory_are_loaded_once() -> None:
+    shelf = PromptShelf({"m": bundled_model_dir(), "n": bundled_model_dir()})
+    shelve(shelf, spec(), spec("n", worker="v"))
+    assert shelf.prompt_model("m") is shelf.prompt_model("n")

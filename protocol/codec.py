@@ -16,8 +16,9 @@ A map in a positional place beyond the known ones (SGLang 0.5.18 and 0.5.19 appe
 salt) is merged by name.
 """
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgpack
 
@@ -166,48 +167,46 @@ def _positional(raw: list[object]) -> dict[object, object]:
 
 
 def _stored(fields: Mapping[object, object]) -> BlockStored:
-    hashes = _required(fields, "block_hashes", _hashes)
-    block_size = _required(fields, "block_size", _count)
-    tokens, is_eagle = _tokens(_required(fields, "token_ids", _list))
+    if "parent_block_hash" not in fields:  # nil says "no parent", silence says nothing
+        raise _SkipError(SkipReason.MISSING_FIELD)
+    named = _read_fields(fields, _STORED_READERS, _STORED_REQUIRED)
+    named.setdefault("parent_hash", None)
+    tokens, is_eagle = _tokens(named["token_ids"])
     num_units = len(tokens) - 1 if is_eagle else len(tokens)
     # A group that keeps some blocks only (sliding window) announces fewer hashes than tokens.
-    if num_units and num_units < len(hashes) * block_size:
+    if num_units and num_units < len(named["block_hashes"]) * named["block_size"]:
         raise _SkipError(SkipReason.TOKEN_COUNT)
-    return BlockStored(
-        block_hashes=hashes,
-        parent_hash=_optional(fields, "parent_block_hash", normalise_hash),
-        token_ids=tokens,
-        block_size=block_size,
-        medium=_optional(fields, "medium", _string),
-        lora_id=_optional(fields, "lora_id", _int),
-        lora_name=_optional(fields, "lora_name", _string),
-        cache_salt=_optional(fields, "cache_salt", _string),
-        session_id=_optional(fields, "session_id", _string),
-        extra_keys=_optional(fields, "extra_keys", _extra_keys),
-        group_idx=_optional(fields, "group_idx", _int),
-        spec_kind=_optional(fields, "kv_cache_spec_kind", _string),
-        sliding_window=_optional(fields, "kv_cache_spec_sliding_window", _int),
-        locality=_optional(fields, "locality", _string),
-        is_eagle=is_eagle,
-    )
+    named["token_ids"] = tokens
+    return BlockStored(**named, is_eagle=is_eagle)
 
 
 def _removed(fields: Mapping[object, object]) -> BlockRemoved:
-    return BlockRemoved(
-        block_hashes=_required(fields, "block_hashes", _hashes),
-        medium=_optional(fields, "medium", _string),
-        group_idx=_optional(fields, "group_idx", _int),
-        locality=_optional(fields, "locality", _string),
-    )
+    return BlockRemoved(**_read_fields(fields, _REMOVED_READERS, _REMOVED_REQUIRED))
 
 
-def _required(fields: Mapping[object, object], name: str, read: Callable[[object], T]) -> T:
-    if name not in fields:
+def _read_fields(
+    fields: Mapping[object, object],
+    readers: Mapping[object, tuple[str, Callable[[object], object]]],
+    required: frozenset[object],
+) -> dict[str, Any]:
+    """Values by our names, of the fields that are known and not nil."""
+    if not required <= fields.keys():
         raise _SkipError(SkipReason.MISSING_FIELD)
-    try:
-        return read(fields[name])
-    except TypeError as error:
-        raise _SkipError(SkipReason.BAD_FIELD) from error
+    named: dict[str, Any] = {}
+    for wire_name, value in fields.items():
+        known = readers.get(wire_name)
+        if known is None:
+            continue
+        if value is None:
+            if wire_name in required:
+                raise _SkipError(SkipReason.BAD_FIELD)
+            continue
+        name, read = known
+        try:
+            named[name] = read(value)
+        except TypeError as error:
+            raise _SkipError(SkipReason.BAD_FIELD) from error
+    return named
 
 
 def _optional(fields: Mapping[object, object], name: str, read: Callable[[object], T]) -> T | None:
@@ -256,22 +255,37 @@ def _extra_keys(value: object) -> list[list[object] | None]:
     return cast("list[list[object] | None]", keys)
 
 
-def _tokens(raw: list[object]) -> tuple[Sequence[int], bool]:
+def _tokens(raw: list[Any]) -> tuple[Sequence[int], bool]:
     """Plain ids as they are, overlapping pairs as the run they cover: (run, are pairs)."""
-    if not raw or not isinstance(raw[0], list):
-        if not all(type(token) is int for token in raw):
-            raise _SkipError(SkipReason.BAD_FIELD)
-        return cast("list[int]", raw), False
+    if raw and isinstance(raw[0], list):
+        return _run_of_pairs(raw), True
+    _require_integers(raw)
+    return raw, False
+
+
+def _run_of_pairs(pairs: list[Any]) -> list[int]:
     run: list[int] = []
-    for pair in raw:
-        if not isinstance(pair, list) or len(pair) != 2 or not all(type(t) is int for t in pair):
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
             raise _SkipError(SkipReason.BAD_FIELD)
         if run and run[-1] != pair[0]:
             raise _SkipError(SkipReason.BROKEN_PAIRS)
         if not run:
             run.append(pair[0])
         run.append(pair[1])
-    return run, True
+    _require_integers(run)
+    return run
+
+
+def _require_integers(values: list[Any]) -> None:
+    """One conversion in C checks them all; what does not fit is looked at one by one."""
+    try:
+        array("I", values)
+    except TypeError as error:
+        raise _SkipError(SkipReason.BAD_FIELD) from error
+    except OverflowError:
+        if not all(isinstance(value, int) for value in values):
+            raise _SkipError(SkipReason.BAD_FIELD) from None
 
 
 def _encode_event(event: KvEvent) -> dict[str, object]:
@@ -319,3 +333,29 @@ def _wire_hash(block_hash: EngineHash) -> EngineHash:
 
 def _present(**fields: object) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+_STORED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
+    "block_hashes": ("block_hashes", _hashes),
+    "parent_block_hash": ("parent_hash", normalise_hash),
+    "token_ids": ("token_ids", _list),
+    "block_size": ("block_size", _count),
+    "lora_id": ("lora_id", _int),
+    "medium": ("medium", _string),
+    "lora_name": ("lora_name", _string),
+    "cache_salt": ("cache_salt", _string),
+    "session_id": ("session_id", _string),
+    "extra_keys": ("extra_keys", _extra_keys),
+    "group_idx": ("group_idx", _int),
+    "kv_cache_spec_kind": ("spec_kind", _string),
+    "kv_cache_spec_sliding_window": ("sliding_window", _int),
+    "locality": ("locality", _string),
+}
+_STORED_REQUIRED: frozenset[object] = frozenset(("block_hashes", "token_ids", "block_size"))
+_REMOVED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
+    "block_hashes": ("block_hashes", _hashes),
+    "medium": ("medium", _string),
+    "group_idx": ("group_idx", _int),
+    "locality": ("locality", _string),
+}
+_REMOVED_REQUIRED: frozenset[object] = frozenset(("block_hashes",))

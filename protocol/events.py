@@ -3,6 +3,9 @@
 Every engine hash is normalised (signed and unsigned forms of the same 64 bits are one number), every
 optional field that a dialect lacks is None. Events keep the order in which the engine published them,
 for it carries meaning: one batch may remove and store the same block.
+
+Events are values, though not frozen ones: one is made for every block that a fleet publishes, and a
+frozen dataclass of this many fields costs three times as much to make.
 """
 
 from collections.abc import Sequence
@@ -13,7 +16,7 @@ from typing import TypeAlias
 from protocol.ids import EngineHash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockStored:
     """Blocks became readable on one medium, as a chain from parent to last.
 
@@ -39,7 +42,7 @@ class BlockStored:
     is_eagle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockRemoved:
     """Blocks left one medium; nothing is said about their children or their other copies."""
 
@@ -49,7 +52,7 @@ class BlockRemoved:
     locality: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AllBlocksCleared:
     """Everything is gone: on every tier of the rank, or on ``medium`` alone where one is named."""
 

@@ -1,1 +1,1 @@
-"""."""
+"""The simulated engine: tree core, scheduler, event publisher and HTTP surface of one worker."""

@@ -68,6 +68,7 @@ class WorkerConfig(BaseModel):
         chunk_tokens: uncached tokens in one prefill batch.
         decode_log_interval: decode steps between two flushes of events.
         max_body_bytes: longer request bodies are answered 413.
+        drain_s: wall seconds that running answers get when the worker is told to stop.
         speed: engine seconds in a second of wall time.
     """
 
@@ -106,6 +107,7 @@ class WorkerConfig(BaseModel):
     chunk_tokens: int = Field(default=8_192, ge=1)
     decode_log_interval: int = Field(default=40, ge=1)
     max_body_bytes: int = Field(default=16 << 20, ge=1)
+    drain_s: float = Field(default=3.0, ge=0, allow_inf_nan=False)
     speed: Rate = 1.0
     engine_model: EngineRates = EngineRates()
 

@@ -6,6 +6,7 @@ first token, so that whatever is refused before gets its own status.
 
 import asyncio
 from collections.abc import Coroutine
+from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -14,14 +15,18 @@ from prompt import Api
 from worker.api_error import CALLER_FAULTS, ApiError, api_error
 from worker.body import ClientGoneError, read_body
 from worker.call import Call, CallReader
-from worker.openai_format import ChatFormat, CompletionFormat
+from worker.openai_format import DONE, ChatFormat, CompletionFormat
 from worker.progress import AnswerFormat, Progress
-from worker.rank import Answer
+from worker.rank import Answer, AnswerCutError
 from worker.ranks import RankSet
 from worker.sglang_format import GenerateFormat
 from worker.vocabulary import Vocabulary
 
 RawHeaders = list[tuple[bytes, bytes]]
+
+STOPPING = ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "The worker stops.")
+_CUT = b"data: %s\n\n%s" % (STOPPING.body(), DONE)
+"""End of a stream that was cut: an error event, then the end marker, as vLLM ends one."""
 
 
 class GenerationEndpoint:
@@ -68,28 +73,34 @@ class GenerationEndpoint:
 
     async def _answer(self, call: Call, answer: Answer, written: AnswerFormat, send: Send) -> None:
         progress = Progress(self._vocabulary)
-        if call.view.is_streaming:
-            await _stream(call, answer, written, progress, send)
-            return
-        while progress.finish is None:
+        try:
             progress.add(await answer.tokens())
+            if call.view.is_streaming:
+                await _stream(call, answer, written, progress, send)
+                return
+            while progress.finish is None:
+                progress.add(await answer.tokens())
+        except AnswerCutError:
+            await send_error(send, STOPPING)
+            return
         await send_whole(send, 200, written.whole(progress), _headers(call, b"application/json"))
 
 
 async def _stream(
     call: Call, answer: Answer, written: AnswerFormat, progress: Progress, send: Send
 ) -> None:
-    progress.add(await answer.tokens())
+    """Go on from the first tokens."""
     headers = _headers(call, b"text/event-stream; charset=utf-8")
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    part = written.opening()
-    while True:
-        part += written.chunk(progress)
-        if progress.finish is not None:
-            break
+    part = written.opening() + written.chunk(progress)
+    while progress.finish is None:
         await send({"type": "http.response.body", "body": part, "more_body": True})
-        progress.add(await answer.tokens())
-        part = b""
+        try:
+            progress.add(await answer.tokens())
+        except AnswerCutError:
+            await send({"type": "http.response.body", "body": _CUT})
+            return
+        part = written.chunk(progress)
     await send({"type": "http.response.body", "body": part + written.closing(progress)})
 
 

@@ -13,24 +13,39 @@ from worker.publisher import EventPublisher
 from worker.request import EngineRequest, TokenOutput
 
 
+class AnswerCutError(Exception):
+    """The worker stops; no more tokens come."""
+
+
 class Answer:
     """The tokens of one request as they come; at most ``max_new_tokens`` are ever queued."""
 
-    def __init__(self, request: EngineRequest) -> None:
-        self.request = request
-        self.is_finished = False
-        self._queue: asyncio.Queue[TokenOutput] = asyncio.Queue(request.max_new_tokens)
+    def __init__(self) -> None:
+        self._outputs: list[TokenOutput] = []
+        self._is_cut = False
+        self._has_news = asyncio.Event()
 
     def put(self, output: TokenOutput) -> None:
         """Take one token."""
-        self.is_finished = output.finish is not None
-        self._queue.put_nowait(output)
+        self._outputs.append(output)
+        self._has_news.set()
+
+    def cut(self) -> None:
+        """Let nothing come any more."""
+        self._is_cut = True
+        self._has_news.set()
 
     async def tokens(self) -> list[TokenOutput]:
-        """Wait for the next token, and take all that have come with it; at least one."""
-        outputs = [await self._queue.get()]
-        while not self._queue.empty():
-            outputs.append(self._queue.get_nowait())
+        """Wait for the next token, and take all that have come with it; at least one.
+
+        Raises:
+            AnswerCutError: the worker stops.
+        """
+        await self._has_news.wait()
+        if self._is_cut:
+            raise AnswerCutError
+        self._has_news.clear()
+        outputs, self._outputs = self._outputs, []
         return outputs
 
 
@@ -71,7 +86,7 @@ class RankRunner:
             QueueFullError, RequestTooLargeError: see ``Engine.submit``.
         """
         self.engine.submit(request, self.now())
-        answer = Answer(request)
+        answer = Answer()
         self._answers[request.request_id] = answer
         self._due.set()
         try:
@@ -80,6 +95,11 @@ class RankRunner:
             del self._answers[request.request_id]
             if self.engine.cancel(request.request_id, self.now()):
                 self._due.set()
+
+    def cut_answers(self) -> None:
+        """End everything that is waited for, unfinished."""
+        for answer in self._answers.values():
+            answer.cut()
 
     def flush_cache(self) -> bool:
         """Empty the cache; False while there are requests."""

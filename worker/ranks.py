@@ -26,3 +26,8 @@ class RankSet:
         runner = self._runners[self._next]
         self._next = (self._next + 1) % len(self._runners)
         return runner
+
+    def cut_answers(self) -> None:
+        """End everything that is waited for, unfinished."""
+        for runner in self._runners:
+            runner.cut_answers()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import socket
 import time
@@ -29,7 +30,7 @@ from worker.vocabulary import Vocabulary, vocabulary_of
 
 logger = logging.getLogger(__name__)
 
-_SHUTDOWN_S = 3
+_GRACE_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,15 @@ async def serve_worker(
     config: WorkerConfig,
     *,
     storage: Storage | None = None,
+    model: PromptModel | None = None,
     on_ready: Callable[[int], None] | None = None,
 ) -> None:
     """Serve one worker until SIGTERM or SIGINT.
 
-    Streams get three seconds to end after the signal, then they are cut.
+    After the signal nothing new is taken; what runs gets ``drain_s`` to end and is cut then.
 
     Args:
-        storage: shared with other workers of this process; None = what the configuration names.
+        storage, model: shared with other workers of this process; None = what the configuration names.
         on_ready: called with the HTTP port once it is served.
 
     Raises:
@@ -61,15 +63,19 @@ async def serve_worker(
     """
     with contextlib.closing(_listen(config)) as listener:
         port: int = listener.getsockname()[1]
-        async with running_worker(config, port, storage=storage) as worker:
-            server = _Server(worker.app, lambda: _announce(config, port, on_ready))
-            with _stopped_by_signals(server):
+        async with running_worker(config, port, storage=storage, model=model) as worker:
+            server = _Server(worker.app, lambda: _announce(config, port, on_ready), config.drain_s)
+            with _stopped_by_signals(server, worker.ranks, config.drain_s):
                 await server.serve([listener])
 
 
 @asynccontextmanager
 async def running_worker(
-    config: WorkerConfig, port: int, *, storage: Storage | None = None
+    config: WorkerConfig,
+    port: int,
+    *,
+    storage: Storage | None = None,
+    model: PromptModel | None = None,
 ) -> AsyncIterator[RunningWorker]:
     """A worker with its ranks running and its events published, without an HTTP server.
 
@@ -80,7 +86,8 @@ async def running_worker(
         PromptModelError, OSError: see ``serve_worker``.
     """
     tokenizer = config.tokenizer or bundled_model_dir()
-    model = await asyncio.to_thread(PromptModel.load, tokenizer)
+    if model is None:
+        model = await asyncio.to_thread(PromptModel.load, tokenizer)
     vocabulary = await asyncio.to_thread(vocabulary_of, model)
     with contextlib.closing(EventSockets(_event_address(config))) as sockets:
         shared = storage if storage is not None else _open_storage(config)
@@ -152,14 +159,14 @@ def _announce(config: WorkerConfig, port: int, on_ready: Callable[[int], None] |
 class _Server(uvicorn.Server):
     """uvicorn that leaves signals to its caller and tells when it serves."""
 
-    def __init__(self, app: FastAPI, on_started: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, on_started: Callable[[], None], drain_s: float) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 log_config=None,
                 log_level="warning",
                 access_log=False,
-                timeout_graceful_shutdown=_SHUTDOWN_S,
+                timeout_graceful_shutdown=math.ceil(drain_s) + _GRACE_S,
             )
         )
         self._on_started = on_started
@@ -176,11 +183,13 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+def _stopped_by_signals(server: uvicorn.Server, ranks: RankSet, drain_s: float) -> Iterator[None]:
+    """The first signal stops the server; a second one hurries no more than that."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         server.should_exit = True
+        loop.call_later(drain_s, ranks.cut_answers)
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:

@@ -1,0 +1,361 @@
+"""The worker's HTTP surface over a real port: shapes, errors, ranks, and clients that leave."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.worker.served import served, small, until
+
+CHAT = {"messages": [{"role": "user", "content": "Tell me about the sea and the ships on it."}]}
+LONG = {"messages": [{"role": "user", "content": "word " * 200}]}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    """Of a quick worker."""
+    async with served(small()) as client:
+        yield client
+
+
+def chunks_of(text: str) -> list[dict[str, Any]]:
+    """The JSON of every event of a stream; it must end as it should."""
+    events = text.split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+
+
+async def test_chat(client: httpx.AsyncClient) -> None:
+    first = await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 5})
+    assert first.status_code == 200
+    body = first.json()
+    choice = body["choices"][0]
+    assert body["object"] == "chat.completion"
+    assert body["model"] == "kvroute-sim"
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["role"] == "assistant"
+    assert len(choice["message"]["content"].split()) == 5
+    assert body["usage"]["completion_tokens"] == 5
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+    again = (await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 5})).json()
+    assert again["choices"][0]["message"] == choice["message"]
+    assert again["usage"]["prompt_tokens_details"] == {"cached_tokens": 16}
+
+
+async def test_chat_stream(client: httpx.AsyncClient) -> None:
+    options = {"stream": True, "max_tokens": 4, "stream_options": {"include_usage": True}}
+    whole = await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 4})
+    answer = await client.post("/v1/chat/completions", json=CHAT | options)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    role, *contents, usage = chunks_of(answer.text)
+    assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert (
+        "".join(c["choices"][0]["delta"]["content"] for c in contents)
+        == (whole.json()["choices"][0]["message"]["content"])
+    )
+    finishes = [c["choices"][0]["finish_reason"] for c in contents]
+    assert finishes == [*[None] * (len(contents) - 1), "length"]
+    assert usage["choices"] == []
+    assert usage["usage"] == whole.json()["usage"] | {
+        "prompt_tokens_details": {"cached_tokens": 16}
+    }
+    assert {c["id"] for c in (role, *contents, usage)} == {role["id"]}
+
+
+async def test_stream_without_usage_ends_with_the_last_token(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/chat/completions", json=CHAT | {"stream": True})
+    assert chunks_of(answer.text)[-1]["choices"][0]["finish_reason"] == "length"
+
+
+async def test_next_turn_finds_the_answer_in_the_cache(client: httpx.AsyncClient) -> None:
+    first = (await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 40})).json()
+    messages = [
+        *CHAT["messages"],
+        first["choices"][0]["message"],
+        {"role": "user", "content": "And then?"},
+    ]
+    second = (await client.post("/v1/chat/completions", json={"messages": messages})).json()
+    computed = first["usage"]["total_tokens"] - 1
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == computed // 16 * 16
+
+
+@pytest.mark.parametrize("prompt", ["hello there", [5, 6, 7], [[5, 6, 7]]])
+async def test_completions(client: httpx.AsyncClient, prompt: object) -> None:
+    fields = {"model": "kvroute-sim", "prompt": prompt, "max_tokens": 3, "return_token_ids": True}
+    whole = (await client.post("/v1/completions", json=fields)).json()
+    assert whole["object"] == "text_completion"
+    assert len(whole["choices"][0]["token_ids"]) == 3
+    assert whole["usage"]["prompt_tokens"] == len(whole["prompt_token_ids"])
+    stream = await client.post("/v1/completions", json=fields | {"stream": True})
+    chunks = [chunk["choices"][0] for chunk in chunks_of(stream.text)]
+    assert "".join(chunk["text"] for chunk in chunks) == whole["choices"][0]["text"]
+    assert [i for c in chunks for i in c["token_ids"]] == whole["choices"][0]["token_ids"]
+
+
+async def test_generate(client: httpx.AsyncClient) -> None:
+    fields = {"input_ids": list(range(5, 45)), "sampling_params": {"max_new_tokens": 3}, "rid": "r"}
+    whole = (await client.post("/generate", json=fields)).json()
+    assert whole["meta_info"] == {
+        "id": "r",
+        "finish_reason": {"type": "length", "length": 3},
+        "prompt_tokens": 40,
+        "completion_tokens": 3,
+        "cached_tokens": 0,
+        "cached_tokens_details": {"device": 0, "host": 0, "storage": 0},
+        "dp_rank": 0,
+    }
+    stream = chunks_of((await client.post("/generate", json=fields | {"stream": True})).text)
+    assert stream[-1]["text"] == whole["text"]
+    assert stream[-1]["output_ids"] == whole["output_ids"]
+    assert stream[-1]["meta_info"]["cached_tokens"] == 32
+
+
+async def test_tokenize_and_back(client: httpx.AsyncClient) -> None:
+    plain = (await client.post("/tokenize", json={"prompt": "hello there"})).json()
+    assert plain["count"] == len(plain["tokens"])
+    assert plain["max_model_len"] == 4_096
+    bare = {"prompt": "hello there", "add_special_tokens": False, "return_token_strs": True}
+    strings = (await client.post("/tokenize", json=bare)).json()
+    assert "".join(strings["token_strs"]) == "hello there"
+    text = (await client.post("/detokenize", json={"tokens": strings["tokens"]})).json()
+    assert text == {"prompt": "hello there"}
+    chat = (await client.post("/tokenize", json=CHAT)).json()
+    served_ids = await client.post(
+        "/v1/chat/completions", json=CHAT | {"return_token_ids": True, "max_tokens": 1}
+    )
+    assert served_ids.json()["prompt_token_ids"] == chat["tokens"]
+
+
+BAD_REQUESTS: list[tuple[str, object, int, str]] = [
+    ("/v1/chat/completions", b"{", 400, "JSON"),
+    ("/v1/chat/completions", b"[]", 400, "object"),
+    ("/v1/chat/completions", {"messages": "bad"}, 400, ""),
+    ("/v1/chat/completions", {}, 400, ""),
+    ("/v1/chat/completions", CHAT | {"model": "nope"}, 404, "`nope` does not exist"),
+    ("/v1/chat/completions", CHAT | {"n": 2}, 400, "n must be 1"),
+    ("/v1/chat/completions", CHAT | {"stream": "yes"}, 400, "stream"),
+    ("/v1/chat/completions", CHAT | {"max_tokens": 0}, 400, "max_tokens"),
+    ("/v1/chat/completions", CHAT | {"max_completion_tokens": "3"}, 400, "max_completion_tokens"),
+    ("/v1/chat/completions", CHAT | {"max_tokens": 5_000}, 400, "context length is 4096"),
+    ("/v1/chat/completions", CHAT | {"data_parallel_rank": 1}, 400, "range"),
+    ("/v1/completions", {"prompt": ["a", "b"]}, 400, "several prompts"),
+    ("/v1/completions", {"prompt": []}, 400, ""),
+    ("/v1/completions", {"prompt": [-1]}, 400, ""),
+    ("/v1/completions", {"prompt": list(range(5_000))}, 400, "context length"),
+    ("/v1/completions", {}, 400, ""),
+    ("/generate", {"text": "x", "sampling_params": [1]}, 400, "sampling_params"),
+    ("/generate", {"text": "x", "sampling_params": {"max_new_tokens": 0}}, 400, "max_new_tokens"),
+    ("/generate", {}, 400, ""),
+    ("/tokenize", {}, 400, ""),
+    ("/tokenize", b"x", 400, "JSON"),
+    ("/detokenize", {"tokens": "x"}, 400, "tokens"),
+    ("/detokenize", {"tokens": [10**9]}, 400, "tokens"),
+]
+
+
+async def test_bad_requests_get_openai_errors(client: httpx.AsyncClient) -> None:
+    for path, body, status, said in BAD_REQUESTS:
+        content = body if isinstance(body, bytes) else json.dumps(body)
+        answer = await client.post(path, content=content)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (status, status), (path, body)
+        assert said in error["message"], error
+        assert error["type"] == {400: "BadRequestError", 404: "NotFoundError"}[status]
+
+
+async def test_wrong_methods_and_paths(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/v1/chat/completions")).status_code == 405
+    assert (await client.get("/nope")).status_code == 404
+    assert (await client.get("/kv_event_sources")).status_code == 404
+
+
+async def test_long_body_is_refused() -> None:
+    async with served(small(max_body_bytes=1_000)) as client:
+        answer = await client.post("/v1/chat/completions", json=LONG)
+        assert answer.status_code == 413
+        assert "1000 bytes" in answer.json()["error"]["message"]
+
+
+async def test_long_body_is_tokenized_aside() -> None:
+    async with served(small(gpu_tokens=1 << 18)) as client:
+        body = {"prompt": "many words " * 10_000, "max_tokens": 1}
+        answer = (await client.post("/v1/completions", json=body)).json()
+        assert answer["usage"]["prompt_tokens"] > 20_000
+
+
+async def test_request_ids(client: httpx.AsyncClient) -> None:
+    named = {"x-request-id": "req-1"}
+    answers = await asyncio.gather(
+        *(client.post("/v1/chat/completions", json=CHAT, headers=named) for _ in range(3))
+    )
+    for answer in answers:
+        assert answer.json()["id"] == "chatcmpl-req-1"
+        assert answer.headers["x-request-id"] == "req-1"
+    odd = await client.post(
+        "/v1/completions", json={"prompt": "x"}, headers={"x-request-id": "a b"}
+    )
+    assert odd.json()["id"] == "cmpl-" + odd.headers["x-request-id"]
+
+
+async def test_identity(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/health")).status_code == 200
+    model = (await client.get("/v1/models")).json()["data"][0]
+    info = (await client.get("/server_info")).json()
+    assert (await client.get("/get_server_info")).json() == info
+    assert model["id"] == info["served_model_name"] == "kvroute-sim"
+    assert model["root"] == info["tokenizer_path"] == info["model_path"]
+    assert model["max_model_len"] == 4_096
+    assert (info["page_size"], info["dp_size"], info["version"]) == (16, 1, "0.5.23")
+    assert info["kv_events"] == {
+        "publisher": "zmq",
+        "endpoint_host": "127.0.0.1",
+        "endpoint_port_base": info["kv_events"]["endpoint_port_base"],
+        "topic": "",
+        "block_size": 16,
+        "dp_size": 1,
+        "replay_endpoint_port_base": info["kv_events"]["replay_endpoint_port_base"],
+    }
+    assert (await client.get("/get_model_info")).json()["is_generation"] is True
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"events_port": None}, None),
+        ({"replay_port": None}, "no replay"),
+        ({"host": "0.0.0.0"}, "*"),
+    ],
+)
+async def test_advertised_events(fields: dict[str, object], expected: str | None) -> None:
+    async with served(small(**fields)) as client:
+        events = (await client.get("/server_info")).json()["kv_events"]
+        assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+    if expected is None:
+        assert events is None
+    elif expected == "*":
+        assert events["endpoint_host"] == "*"
+    else:
+        assert "replay_endpoint_port_base" not in events
+
+
+async def test_ranks_go_round_unless_named() -> None:
+    async with served(small(dp_size=2)) as client:
+        body = {"input_ids": [1, 2, 3]}
+        ranks = []
+        for headers in ({}, {}, {"x-data-parallel-rank": "1"}, {"x-data-parallel-rank": "one"}):
+            answer = await client.post("/generate", json=body, headers=headers)
+            ranks.append(answer.json()["meta_info"]["dp_rank"])
+        assert ranks == [0, 1, 1, 0]
+        wrong = await client.post("/generate", json=body, headers={"x-data-parallel-rank": "7"})
+        assert wrong.status_code == 400
+        assert "range [0, 2)" in wrong.json()["error"]["message"]
+        ranks_held = (await client.get("/debug/residency")).json()["ranks"]
+        assert [rank["dp_rank"] for rank in ranks_held] == [0, 1]
+
+
+async def test_full_queue_is_answered_503() -> None:
+    async with served(small(max_running=1, max_waiting=1, speed=1.0)) as client:
+        body = CHAT | {"max_tokens": 500, "stream": True}
+        async with (
+            client.stream("POST", "/v1/chat/completions", json=body) as running,
+            asyncio.TaskGroup() as group,
+        ):
+            lines = running.aiter_lines()
+            await anext(lines)
+            waiting = group.create_task(client.post("/v1/chat/completions", json=CHAT))
+            await until(client, num_running=1, num_waiting=1)
+            refused = await client.post("/v1/chat/completions", json=CHAT)
+            assert refused.status_code == 503
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["type"] == "ServiceUnavailableError"
+            await running.aclose()
+            assert (await waiting).status_code == 200
+
+
+async def test_client_that_leaves_a_stream_ends_its_request() -> None:
+    async with served(small(speed=1.0)) as client:
+        body = LONG | {"max_tokens": 1_000, "stream": True}
+        async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+        rank = await until(client, num_running=0, is_idle=True)
+        assert rank["counters"]["cancelled"] == 1
+        assert rank["gpu_capacity"] - rank["gpu_free"] == 16 * len(rank["GPU"])
+        assert len(rank["GPU"]) >= 200 // 16
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_client_that_leaves_before_the_first_token_ends_its_request(stream: bool) -> None:
+    slow: dict[str, Any] = {"prefill_tokens_per_s": 80.0}
+    async with served(small(speed=1.0, engine_model=slow)) as client:
+        body = CHAT | {"stream": stream}
+        async with asyncio.TaskGroup() as group:
+            request = group.create_task(client.post("/v1/chat/completions", json=body))
+            await until(client, num_running=1)
+            request.cancel()
+        rank = await until(client, num_running=0, is_idle=True)
+        assert rank["counters"]["cancelled"] == 1
+        assert rank["counters"]["finished"] == 0
+
+
+async def test_residency_and_counters(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/chat/completions", json=LONG | {"max_tokens": 1})
+    rank = await until(client, is_idle=True)
+    assert len(rank["GPU"]) == (4_096 - rank["gpu_free"]) // 16
+    assert set(rank["CPU_PINNED"]) == set(rank["GPU"])
+    assert rank["CPU_PINNED_in_flight"] == []
+    assert all(0 <= int(value) < 1 << 64 for value in rank["GPU"])
+    assert rank["last_seq"] == rank["counters"]["events_published"] - 1
+    assert rank["counters"]["tokens_refilled"] == 0
+
+
+async def test_flush_cache(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/chat/completions", json=LONG | {"max_tokens": 1})
+    before = await until(client, is_idle=True)
+    assert (await client.post("/flush_cache")).status_code == 200
+    after = await until(client, is_idle=True, GPU=[], CPU_PINNED=[])
+    assert after["last_seq"] == before["last_seq"] + 1
+
+
+async def test_flush_cache_is_refused_while_requests_run() -> None:
+    async with served(small(speed=1.0)) as client:
+        body = CHAT | {"max_tokens": 1_000, "stream": True}
+        async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            assert (await client.post("/flush_cache")).status_code == 400
+
+
+async def test_metrics(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 3})
+    await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 3})
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    samples = dict(
+        line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
+    )
+    labels = 'model_name="kvroute-sim"'
+    assert samples[f'vllm:num_requests_running{{engine="0",{labels}}}'] == "0.0"
+    assert samples[f'sglang:num_queue_reqs{{dp_rank="0",{labels}}}'] == "0.0"
+    assert samples[f'sglang:generation_tokens_total{{dp_rank="0",{labels}}}'] == "6.0"
+    by_source = f'vllm:prompt_tokens_cached_by_source_total{{engine="0",{labels},source="device"}}'
+    assert samples[by_source] == "16.0"
+
+
+async def test_storage_is_shared_through_a_directory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory = tmp_path_factory.mktemp("storage")
+    fields: dict[str, object] = {"storage": f"dir:{directory}", "prefetch_threshold": 64}
+    body = {"input_ids": list(range(5, 205)), "sampling_params": {"max_new_tokens": 1}}
+    async with served(small(**fields)) as writer:
+        await writer.post("/generate", json=body)
+        await until(writer, is_idle=True)
+    async with served(small(**fields)) as reader:
+        meta = (await reader.post("/generate", json=body)).json()["meta_info"]
+        assert meta["cached_tokens_details"] == {"device": 0, "host": 0, "storage": 192}
+        rank = await until(reader, is_idle=True)
+        assert rank["counters"]["tokens_refilled"] == 192

@@ -33,6 +33,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from prompt import TokenizerChoice
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
 from scoring import PolicyName, with_hit_weights
 
@@ -188,6 +189,8 @@ class RouterConfig(BaseSettings):
         host: address of the data port.
         control_host: address of the control port; beyond loopback it needs ``control_token``.
         tokenizers: model name → directory with its tokenizer and chat template.
+        tokenizer_backend: ``fast`` (fastokens), ``hf`` (tokenizers), or ``auto``: the fast one where it
+            is installed and proves equal.
         worker_token: sent as bearer token in the router's own calls to workers.
         names_worker: tell clients in a header which rank served them.
     """
@@ -205,6 +208,7 @@ class RouterConfig(BaseSettings):
     worker_token: SecretStr | None = None
     policy: PolicyName = PolicyName.COST
     tokenizers: dict[str, Path] = Field(default_factory=dict)
+    tokenizer_backend: TokenizerChoice = TokenizerChoice.AUTO
     engine: EngineRates = EngineRates()
     names_worker: bool = True
     limits: Limits = Limits()

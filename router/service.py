@@ -90,7 +90,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         rng=Random(),
         limits=PlannerLimits(max_workers=config.limits.max_workers),
     )
-    shelf, counters = PromptShelf(config.tokenizers), DataCounters()
+    shelf, counters = PromptShelf(config.tokenizers, config.tokenizer_backend), DataCounters()
     registry = Registry(Brains(index, planner, intake, subscriber, shelf), _registry_limits(config))
     for entry in config.workers:
         registry.add(WorkerId(entry.worker), entry.url, now)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from prompt import PromptModel, PromptModelError, PromptModels
+from prompt import PromptModel, PromptModelError, PromptModels, TokenizerChoice
 from protocol import WorkerSpec
 
 
@@ -37,9 +37,13 @@ class Shelved:
 class PromptShelf:
     """Holds at most as many models as ``PromptModels`` allows; further ones have none, and say so."""
 
-    def __init__(self, configured: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        configured: Mapping[str, Path],
+        tokenizer_backend: TokenizerChoice = TokenizerChoice.AUTO,
+    ) -> None:
         self._configured = dict(configured)
-        self._models = PromptModels()
+        self._models = PromptModels(tokenizer=tokenizer_backend)
         self._shelved: dict[str, Shelved] = {}
         self._by_name: dict[str | None, PromptModel] = {}
 

@@ -1,0 +1,235 @@
+"""The data plane: CPU that the router's process spends per request, per streamed chunk and per answer.
+
+What: all threads of the router, user and system time, divided by what it carried; medians of several
+runs. The engine behind it answers at once; the load client and the engine share one core, the router has
+the other. Why CPU and not latency: it says how many requests a core carries, and a noisy machine moves it
+least. Baseline in the same run: an ASGI endpoint on the same stack that passes everything on and decides
+nothing.
+
+Rows: ``_2k_ms`` a request of 2 KB on the full path (parse, render, tokenize, keys, match, score, forward),
+``_hf_2k_ms`` the same with HF tokenizers, ``_notok_2k_ms`` a body that is routed on load,
+``_chunk_us`` one relayed event, ``_stream300_ms`` one answer of 300 events.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psutil
+import yaml
+
+from benchmarks.load_client import request_bytes, send_all
+from benchmarks.measurement import Measurement, main, measured
+from prompt import BUNDLED_MODEL_NAME, bundled_model_dir
+
+MODEL = BUNDLED_MODEL_NAME
+ROOT = Path(__file__).parents[1]
+STREAM_CHUNKS = 300
+NUM_CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A running proxy: its process and its data port."""
+
+    name: str
+    pid: int
+    port: int
+
+    def cpu_s(self) -> float:
+        """CPU time of the process so far, all threads."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def process(
+    arguments: list[str], core: int, environment: dict[str, str] | None = None
+) -> Iterator[int]:
+    """A child pinned to one core; ended at the end."""
+    child = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.sched_setaffinity(child.pid, {core})
+    try:
+        yield child.pid
+    finally:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def wait_for(url: str, deadline_s: float = 30) -> None:
+    """Until ``url`` answers 200.
+
+    Raises:
+        TimeoutError: it did not by the deadline.
+    """
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(URLError, OSError), urlopen(url, timeout=2) as answer:  # noqa: S310
+            if answer.status == 200:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(url)
+
+
+@contextlib.contextmanager
+def engine(core: int) -> Iterator[str]:
+    """The stub engine's URL."""
+    port = free_port()
+    directory = str(bundled_model_dir())
+    arguments = ["-m", "benchmarks.stub_engine", "--port", str(port), "--model", MODEL]
+    with process([*arguments, "--tokenizer", directory], core):
+        wait_for(f"http://127.0.0.1:{port}/health")
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def kvroute(backend: str, core: int, name: str, tokenizer: str) -> Iterator[Proxy]:
+    """The router in front of the engine, with one tokenizer backend."""
+    port, control_port = free_port(), free_port()
+    config = {
+        "workers": [backend],
+        "port": port,
+        "control_port": control_port,
+        "tokenizer_backend": tokenizer,
+        "drain": {"window_s": 0, "finish_s": 1},
+        "log_level": "warning",
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "kvroute.yaml"
+        file.write_text(yaml.safe_dump(config))
+        with process(["-m", "kvroute", "serve", "--config", str(file)], core) as pid:
+            wait_for(f"http://127.0.0.1:{port}/ready")
+            yield Proxy(name, pid, port)
+
+
+@contextlib.contextmanager
+def bare(backend: str, core: int) -> Iterator[Proxy]:
+    """The baseline in front of the engine."""
+    port = free_port()
+    arguments = ["-m", "uvicorn", "--factory", "benchmarks.bare_proxy:create", "--port", str(port)]
+    flags = ["--no-access-log", "--log-level", "warning", "--loop", "uvloop"]
+    with process([*arguments, *flags], core, {"BACKEND": backend}) as pid:
+        wait_for(f"http://127.0.0.1:{port}/health")
+        yield Proxy("bare", pid, port)
+
+
+def chat_body(number: int, size_bytes: int = 2048) -> bytes:
+    """A chat of about ``size_bytes`` whose beginning all of them share."""
+    words = ("The router weighs what each worker holds against what it is busy with. " * 40).split()
+    question = f" Question {number}: which worker answers soonest, and why?"
+    body = {
+        "model": MODEL,
+        "messages": [
+            {"role": "system", "content": "You answer in one sentence."},
+            {"role": "user", "content": ""},
+        ],
+        "max_tokens": 16,
+    }
+    room = size_bytes - len(json.dumps(body)) - len(question)
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    messages[1]["content"] = " ".join(words)[:room] + question
+    return json.dumps(body).encode()
+
+
+def per_request_ms(proxy: Proxy, requests: list[bytes], num_runs: int) -> list[float]:
+    """CPU milliseconds a request, one value a run."""
+    runs = []
+    for _ in range(num_runs):
+        before = proxy.cpu_s()
+        asyncio.run(send_all(proxy.port, requests, NUM_CONNECTIONS))
+        runs.append((proxy.cpu_s() - before) / len(requests) * 1e3)
+    return runs
+
+
+def chats(count: int) -> list[bytes]:
+    """Requests of 2 KB."""
+    return [request_bytes("/v1/chat/completions", chat_body(number)) for number in range(count)]
+
+
+def streams(count: int, num_chunks: int) -> list[bytes]:
+    """Streamed answers of so many events."""
+    headers = {"x-chunks": str(num_chunks)}
+    body = chat_body(0).replace(b'"max_tokens"', b'"stream": true, "max_tokens"')
+    return [request_bytes("/v1/chat/completions", body, headers)] * count
+
+
+def plain(count: int) -> list[bytes]:
+    """Bodies of 2 KB on a path that is routed on load."""
+    return [request_bytes("/v1/embeddings", chat_body(number)) for number in range(count)]
+
+
+def stream_rows(
+    proxy: Proxy, num_runs: int, peers: dict[str, Measurement], scale: int
+) -> list[Measurement]:
+    """Per streamed answer of 300 events, and per event: what the events beyond the first cost."""
+    count = 20 * scale
+    one = per_request_ms(proxy, streams(count, 1), num_runs)
+    many = per_request_ms(proxy, streams(count, STREAM_CHUNKS), num_runs)
+    chunks = [(b - a) / (STREAM_CHUNKS - 1) * 1e3 for a, b in zip(one, many, strict=True)]
+    return [
+        measured(f"{proxy.name}_chunk_us", "µs CPU/chunk", chunks, peers.get("chunk")),
+        measured(f"{proxy.name}_stream300_ms", "ms CPU/answer", many, peers.get("stream")),
+    ]
+
+
+def run(quick: bool) -> list[Measurement]:
+    """All rows."""
+    num_runs, scale = (3, 1) if quick else (7, 3)
+    count = 1500 * scale
+    near, far = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {far})
+    rows: list[Measurement] = []
+    with engine(far) as backend:
+        with bare(backend, near) as proxy:
+            per_request_ms(proxy, chats(200), 1)
+            base = measured(
+                "bare_2k_ms", "ms CPU/request", per_request_ms(proxy, chats(count), num_runs)
+            )
+            base_streams = stream_rows(proxy, num_runs, {}, scale)
+            rows += [base, *base_streams]
+        peers = {"chunk": base_streams[0], "stream": base_streams[1]}
+        with kvroute(backend, near, "kvroute", "auto") as proxy:
+            per_request_ms(proxy, chats(200), 1)
+            full = per_request_ms(proxy, chats(count), num_runs)
+            rows.append(measured("kvroute_2k_ms", "ms CPU/request", full, base))
+            untyped = per_request_ms(proxy, plain(count), num_runs)
+            rows.append(measured("kvroute_notok_2k_ms", "ms CPU/request", untyped, base))
+            rows += stream_rows(proxy, num_runs, peers, scale)
+        with kvroute(backend, near, "kvroute_hf", "hf") as proxy:
+            per_request_ms(proxy, chats(200), 1)
+            slow = per_request_ms(proxy, chats(count), num_runs)
+            rows.append(measured("kvroute_hf_2k_ms", "ms CPU/request", slow, base))
+    return rows
+
+
+if __name__ == "__main__":
+    main("Data plane", run)

@@ -87,6 +87,7 @@ class Sequence:
         computed: leading tokens whose KV is on the device.
         node, locked_tokens: the locked part of the tree and its length; None = nothing is locked.
         owned_tokens: reserved device slots beyond it.
+        counted_tokens: length of the latest insert; a request hits each page once.
         refilled_tokens: brought to host from storage for this request.
         prefetch: fetch that the request waits for.
         load_back: copy that its prefill waits for.
@@ -101,6 +102,7 @@ class Sequence:
     node: Node | None = None
     locked_tokens: int = 0
     owned_tokens: int = 0
+    counted_tokens: int = 0
     refilled_tokens: int = 0
     usage: Usage = field(default_factory=lambda: Usage(0))
     prefetch: Prefetch | None = None

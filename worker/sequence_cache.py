@@ -112,8 +112,12 @@ class SequenceCache:
         owned = length - sequence.locked_tokens
         sequence.owned_tokens -= owned
         result = self._tree.insert(
-            sequence.key(length), owned_tokens=owned, session_id=sequence.request.session_id
+            sequence.key(length),
+            owned_tokens=owned,
+            session_id=sequence.request.session_id,
+            counted_tokens=sequence.counted_tokens,
         )
+        sequence.counted_tokens = length
         return result.node
 
     def _whole_pages(self, num_tokens: int) -> int:

@@ -6,6 +6,7 @@ from protocol import AllBlocksCleared, BlockRemoved, BlockStored
 from tests.worker.virtual_time import Claims, Driver, make_engine, prompt_of, truth
 from worker.engine_settings import QueueFullError, RequestTooLargeError
 from worker.request import EngineRequest, FinishReason, Usage
+from worker.tree import WritePolicy
 
 
 def shape(driver: Driver) -> list[list[str]]:
@@ -132,6 +133,14 @@ def test_backup_is_acknowledged_when_the_copy_is_complete() -> None:
     driver.run()
     assert len(truth(driver.engine)["CPU_PINNED"]) == 2
     assert Claims().fold(driver.events).held == truth(driver.engine)
+
+
+def test_selective_write_through_copies_what_a_second_request_hits() -> None:
+    driver = Driver(make_engine(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE, chunk_tokens=8))
+    driver.serve(prompt_of(0, 20), 6)
+    assert truth(driver.engine)["CPU_PINNED"] == set()
+    driver.serve(prompt_of(0, 20), 6)
+    assert truth(driver.engine)["CPU_PINNED"] == truth(driver.engine)["GPU"]
 
 
 def test_full_pool_makes_requests_wait_in_order() -> None:

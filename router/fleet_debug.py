@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
-from protocol import EventSource, Rank
+from protocol import Rank
 from router.registry import Registry
 from router.shelf import PromptShelf, Rung, Shelved
 from router.views import (
@@ -18,6 +18,7 @@ from router.views import (
     finding_view,
     index_view,
     rank_view,
+    silent_stream_view,
     stream_view,
     worker_debug_view,
 )
@@ -70,14 +71,13 @@ class FleetDebug:
         }
 
     def _streams(self, now: float) -> dict[Rank, StreamView]:
-        sources: dict[Rank, EventSource] = {
-            source.rank: source for spec in self.registry.specs() for source in spec.sources
-        }
+        sources = {source.rank: source for spec in self.registry.specs() for source in spec.sources}
+        streams = {rank: silent_stream_view(source) for rank, source in sources.items()}
         wall_offset_s = self.wall_clock() - now
-        return {
-            status.rank: stream_view(status, sources.get(status.rank), now, wall_offset_s)
-            for status in self.intake.statuses()
-        }
+        for status in self.intake.statuses():
+            source = sources.get(status.rank)
+            streams[status.rank] = stream_view(status, source, now, wall_offset_s)
+        return streams
 
     def _shelved(self, record: WorkerRecord) -> Shelved:
         if record.spec is None:

@@ -19,6 +19,7 @@ from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from router.counters import DataCounters
 from router.registry import Registry
+from router.views import TIER_NAMES
 from scoring import Planner
 
 _Name = TypeVar("_Name", bound=str)
@@ -106,6 +107,14 @@ class RouterCollector(Collector):
 
     def _index(self) -> Iterator[Metric]:
         index, now = self._sources.index, self._sources.clock()
+        stats = index.stats()
+        yield _gauge("index_blocks", "Distinct blocks with a holder.", stats.blocks)
+        claims = [((TIER_NAMES[tier],), count) for tier, count in stats.claims.items()]
+        yield _gauges("index_claims", "Announced claims of all ranks.", ("tier",), claims)
+        yield _gauge("index_observed", "Claims that rest on evidence.", stats.observed)
+        yield _gauge("index_predicted", "Blocks dispatched, not yet heard of.", stats.predicted)
+        yield _gauge("index_parked", "Blocks whose parent is unknown.", stats.orphans)
+        yield _counter("index_skips", "Claims not made.", ("reason",), _by_one(stats.skips))
         findings: dict[str, int] = {}
         for finding in index.findings(now):
             findings[finding.kind] = findings.get(finding.kind, 0) + len(finding.ranks)

@@ -222,6 +222,20 @@ def stream_view(
     )
 
 
+def silent_stream_view(source: EventSource) -> StreamView:
+    """A stream that nothing has been heard of yet."""
+    return StreamView(
+        endpoint=source.endpoint,
+        replay_endpoint=source.replay_endpoint,
+        is_connected=False,
+        last_seq=None,
+        held_batches=0,
+        lag_s=None,
+        last_event_age_s=None,
+        counters={},
+    )
+
+
 def finding_view(finding: Finding, now: float) -> FindingView:
     """A finding."""
     return FindingView(

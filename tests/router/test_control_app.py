@@ -1,0 +1,219 @@
+"""The control port in process: workers, decisions, findings, metrics, the token."""
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from indexer.trust import Trust
+from prompt import bundled_model_dir
+from protocol import AllBlocksCleared, BlockStored, EventBatch, Rank, WorkerId
+from router.control_app import ControlParts, control_app
+from router.counters import DataCounters
+from router.fleet_debug import FleetDebug
+from router.metrics import MetricSources
+from router.prompt_reader import PromptReader
+from scoring import Outcome, OutcomeKind, PlanRequest
+from tests.router.brains import TestFleet, fleet, source
+
+CHAT = {"messages": [{"role": "user", "content": "hello there"}]}
+
+
+@asynccontextmanager
+async def control(
+    one: TestFleet, token: str | None = None, max_body_bytes: int = 10_000
+) -> AsyncIterator[tuple[httpx.AsyncClient, DataCounters]]:
+    """A client of the control port of this fleet."""
+    brains, counters = one.brains, DataCounters()
+    with ThreadPoolExecutor(1) as executor:
+        parts = ControlParts(
+            fleet=FleetDebug(
+                one.registry,
+                brains.index,
+                brains.intake,
+                brains.planner,
+                brains.shelf,
+                one.clock,
+                lambda: one.clock.now + 100,
+            ),
+            metrics=MetricSources(
+                counters, brains.planner, brains.index, brains.intake, one.registry, one.clock
+            ),
+            reader=PromptReader(brains.shelf, executor, counters),
+            executor=executor,
+            workers_changed=lambda: changes.append(len(one.registry.records())),
+            token=token,
+            max_body_bytes=max_body_bytes,
+        )
+        changes: list[int] = []
+        transport = httpx.ASGITransport(control_app(parts))
+        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+            yield client, counters
+
+
+async def test_workers_come_change_and_go() -> None:
+    with fleet() as one:
+        async with control(one) as (client, _):
+            assert (await client.get("/workers")).json() == []
+            added = await client.post("/workers", json={"url": "http://w0:1/", "name": "w0"})
+            assert added.status_code == 201
+            assert (added.json()["worker"], added.json()["url"]) == ("w0", "http://w0:1")
+            assert added.json()["state"] == "pending"
+            again = await client.post("/workers", json={"url": "http://w0:1"})
+            assert again.status_code == 409
+            drained = await client.patch("/workers/w0", json={"draining": True})
+            assert drained.json()["draining"] is True
+            assert (await client.delete("/workers/w0")).status_code == 204
+            assert (await client.delete("/workers/w0")).status_code == 404
+            gone = await client.patch("/workers/w0", json={"draining": True})
+            assert gone.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"url": "ftp://x"}, 400),
+        ({"url": "http://"}, 400),
+        ({"url": "http://a:1", "name": "two words"}, 400),
+        ({"url": 1}, 422),
+        ({}, 422),
+        ({"url": "http://a", "nmae": "x"}, 422),
+    ],
+)
+async def test_bad_workers_are_refused(body: dict[str, object], status: int) -> None:
+    with fleet() as one:
+        async with control(one) as (client, _):
+            assert (await client.post("/workers", json=body)).status_code == status
+        assert one.registry.records() == []
+
+
+async def test_the_token_guards_all_but_the_probes() -> None:
+    with fleet() as one:
+        async with control(one, token="s3cret") as (client, _):
+            for path in ("/workers", "/metrics", "/debug/workers", "/debug/decisions"):
+                assert (await client.get(path)).status_code == 401
+                wrong = {"Authorization": "Bearer s3cre"}
+                assert (await client.get(path, headers=wrong)).status_code == 401
+                right = {"Authorization": "Bearer s3cret"}
+                assert (await client.get(path, headers=right)).status_code == 200
+            assert (await client.post("/debug/route", json=CHAT)).status_code == 401
+            assert (await client.get("/health")).status_code == 200
+            assert (await client.get("/ready")).status_code == 503
+
+
+async def test_a_dry_run_tells_where_and_why_and_books_nothing() -> None:
+    with fleet() as one:
+        one.learn("w0", tokenizer=str(bundled_model_dir()))
+        spec = one.registry.specs()[0]
+        one.brains.shelf.put(spec, one.brains.shelf.load(spec))
+        one.brains.shelf.keep([spec])
+        async with control(one) as (client, counters):
+            for body in (CHAT, {"prompt": "hello"}, {"text": "hello"}, {"input_ids": [1, 2]}):
+                decision = (await client.post("/debug/route", json=body)).json()
+                assert decision["chosen"] == {"worker": "w0", "dp_rank": 0}
+                assert decision["prompt_tokens"] > 0
+                assert decision["unrouted_by"] is None
+            named = await client.post("/debug/route?api=responses&all=1", json={"model": "m"})
+            assert named.json()["api"] == "responses"
+            assert named.json()["unrouted_by"] == "unsupported_api"
+            assert (await client.get("/debug/decisions")).json() == []
+        assert not counters.unrouted
+        assert not one.brains.planner.counters().open_plans
+
+
+@pytest.mark.parametrize(
+    ("content", "query", "status"),
+    [
+        (b"{", "", 400),
+        (b"[]", "", 400),
+        (b'{"other": 1}', "", 400),
+        (b"{", "?api=chat", 400),
+        (b"{}", "?api=nonsense", 422),
+        (b"x" * 10_001, "", 413),
+    ],
+)
+async def test_what_a_dry_run_refuses(content: bytes, query: str, status: int) -> None:
+    with fleet() as one:
+        async with control(one) as (client, _):
+            answer = await client.post(f"/debug/route{query}", content=content)
+            assert answer.status_code == status
+            if status != 422:
+                assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_decisions_by_request_and_newest_first() -> None:
+    with fleet() as one:
+        one.learn("w0")
+        for name in ("a", "b"):
+            one.brains.planner.plan(PlanRequest(name, "chat", "m", None, 0.0), one.clock.now)
+        async with control(one) as (client, _):
+            listed = (await client.get("/debug/decisions")).json()
+            assert [decision["request_id"] for decision in listed] == ["b", "a"]
+            assert len((await client.get("/debug/decisions?limit=1")).json()) == 1
+            assert (await client.get("/debug/decisions?limit=0")).status_code == 422
+            assert (await client.get("/debug/decisions/a")).json()["chosen"]["worker"] == "w0"
+            assert (await client.get("/debug/decisions/none")).status_code == 404
+
+
+async def test_workers_in_full() -> None:
+    with fleet() as one:
+        worker = one.learn("w0", sources=(source(has_replay=True),))
+        one.registry.add(WorkerId("later"), "http://later", one.clock.now)
+        rank, index = Rank(worker), one.brains.index
+        index.set_trust(rank, Trust.EXACT, one.clock.now)
+        stored = BlockStored([1, 2], None, list(range(8)), 4, medium="GPU")
+        index.apply(rank, EventBatch(1.0, [AllBlocksCleared(), stored]), one.clock.now)
+        one.brains.planner.plan(PlanRequest("a", "chat", "m", None, 0.0), one.clock.now)
+        async with control(one) as (client, _):
+            first, second = (await client.get("/debug/workers")).json()
+            totals = (await client.get("/debug/index")).json()
+        (shown,) = first["ranks"]
+        assert (shown["trust"], shown["gpu_blocks"], shown["in_flight"]) == ("exact", 2, 1)
+        assert shown["last_seq"] is None
+        assert shown["stream"]["replay_endpoint"] == "tcp://127.0.0.1:5657"
+        assert first["prompt_model"]["rung"] == "none"
+        assert (second["state"], second["ranks"]) == ("pending", [])
+        assert (totals["gpu_claims"], totals["ranks"]) == (2, 1)
+
+
+async def test_findings_are_listed() -> None:
+    with fleet() as one:
+        one.learn("w0", sources=(source(),))
+        one.tick(1)
+        one.brains.index.tick(one.clock.now)
+        async with control(one) as (client, _):
+            findings = (await client.get("/debug/findings")).json()
+        for finding in findings:
+            assert set(finding) == {"kind", "age_s", "ranks", "evidence", "advice"}
+
+
+async def test_metrics_are_valid_and_count() -> None:
+    with fleet() as one:
+        worker = one.learn("w0", sources=(source(),))
+        one.brains.intake.on_connected(source(), one.clock.now)
+        plan = one.brains.planner.plan(PlanRequest("a", "chat", "m", None, 0.0), one.clock.now)
+        one.brains.planner.finish(plan.plan_id, Outcome(OutcomeKind.COMPLETED), one.clock.now)
+        async with control(one) as (client, counters):
+            counters.requests["chat", "2xx"] += 2
+            counters.ttft_s.observe(0.02)
+            counters.ttft_s.observe(1000)
+            answer = await client.get("/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        value = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+        }
+        assert value["kvroute_requests_total", (("api", "chat"), ("status", "2xx"))] == 2
+        assert value["kvroute_attempts_total", (("outcome", "completed"),)] == 1
+        assert value["kvroute_leases_open", ()] == 0
+        assert value["kvroute_workers", (("state", "serving"),)] == 1
+        assert value["kvroute_ttft_seconds_bucket", (("le", "0.025"),)] == 1
+        assert value["kvroute_ttft_seconds_bucket", (("le", "+Inf"),)] == 2
+        assert value["kvroute_ttft_seconds_count", ()] == 2
+        labels = (("dp_rank", "0"), ("worker", worker))
+        assert value["kvroute_stream_batches_total", labels] == 0
+        assert value["kvroute_index_claims", (("tier", "host_pinned"),)] == 0

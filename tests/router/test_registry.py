@@ -1,0 +1,251 @@
+"""Workers that come, change, fail and go, and what index, planner and streams hear of it."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from indexer.trust import Trust
+from protocol import Rank, WorkerId
+from router.breaker import BreakerLimits
+from router.registry import (
+    RegistryFullError,
+    RegistryLimits,
+    UnknownWorkerError,
+    WorkerExistsError,
+)
+from router.worker_record import WorkerState
+from scoring import OutcomeKind
+from tests.router.brains import described, fleet, source
+
+
+def test_a_worker_takes_part_once_it_is_learned() -> None:
+    with fleet() as one:
+        record = one.registry.add(WorkerId("w0"), "http://w0", one.clock.now)
+        assert [record.state for record in one.registry.records()] == [WorkerState.PENDING]
+        assert one.plan() == ""
+        one.registry.not_learned(record.worker, "refused")
+        assert (record.error, record.num_attempts) == ("refused", 1)
+        one.learn("w0")
+        assert record.state is WorkerState.SERVING
+        assert (record.error, record.num_attempts) == (None, 0)
+        assert one.plan() == "w0"
+
+
+def test_names_and_urls_are_taken_once_and_places_are_bounded() -> None:
+    with fleet(RegistryLimits(max_workers=2)) as one:
+        one.learn("w0")
+        for name, url in (("w0", "http://other"), ("other", "http://w0")):
+            with pytest.raises(WorkerExistsError):
+                one.registry.add(WorkerId(name), url, 0)
+        one.learn("w1")
+        with pytest.raises(RegistryFullError):
+            one.registry.add(WorkerId("w2"), "http://w2", 0)
+
+
+def test_a_removed_worker_is_forgotten_everywhere() -> None:
+    with fleet() as one:
+        worker = one.learn("w0", sources=(source(),))
+        one.registry.remove(worker)
+        assert one.plan() == ""
+        assert one.brains.index.rank_states(one.clock.now) == []
+        assert one.brains.intake.sources == []
+        assert one.registry.model_cards() == []
+        for act in (one.registry.remove, one.registry.record):
+            with pytest.raises(UnknownWorkerError):
+                act(worker)
+        one.registry.learned(worker, described(), one.brains.shelf.shelved("m"), 0)
+        one.registry.attempt_ended(Rank(worker), OutcomeKind.WORKER_ERROR, 0)
+        one.registry.probed(worker, is_ok=False)
+        assert one.plan() == ""
+
+
+def test_what_is_learned_of_another_url_is_not_believed() -> None:
+    with fleet() as one:
+        one.registry.add(WorkerId("w0"), "http://moved", one.clock.now)
+        one.registry.learned(WorkerId("w0"), described(), one.brains.shelf.shelved("m"), 0)
+        assert one.plan() == ""
+
+
+def test_other_ports_start_the_worker_anew_and_other_names_do_not() -> None:
+    with fleet() as one:
+        worker = one.learn("w0", sources=(source(port=5557),))
+        one.brains.index.set_trust(Rank(worker), Trust.EXACT, one.clock.now)
+        one.learn("w0", sources=(source(port=5557),), adapters=("lora",), version="2")
+        assert one.brains.index.trust(Rank(worker), one.clock.now) is Trust.EXACT
+        assert one.plan("lora") == "w0"
+        one.learn("w0", sources=(source(port=6000),))
+        assert one.brains.intake.sources == [source(port=6000)]
+        assert one.brains.index.trust(Rank(worker), one.clock.now) is Trust.NONE
+        assert one.plan("lora") == ""
+
+
+def test_more_ranks_are_known_to_all() -> None:
+    with fleet() as one:
+        one.learn("w0", num_ranks=1)
+        one.learn("w0", num_ranks=3)
+        assert len(one.brains.index.rank_states(one.clock.now)) == 3
+        assert len(one.brains.planner.rank_loads(one.clock.now)) == 3
+
+
+def test_a_draining_worker_gets_nothing_new_and_stays_so_when_learned_again() -> None:
+    with fleet() as one:
+        worker = one.learn("w0")
+        one.learn("w1")
+        one.registry.set_draining(worker, is_draining=True)
+        one.learn("w0", version="2")
+        assert {one.plan() for _ in range(10)} == {"w1"}
+        assert one.registry.record(worker).state is WorkerState.DRAINING
+        one.registry.set_draining(worker, is_draining=False)
+        assert "w0" in {one.plan() for _ in range(30)}
+
+
+def test_failed_probes_in_a_row_exclude_and_one_good_one_restores() -> None:
+    with fleet(RegistryLimits(health_threshold=3)) as one:
+        worker = one.learn("w0")
+        for _ in range(2):
+            one.registry.probed(worker, is_ok=False)
+        assert one.plan() == "w0"
+        one.registry.probed(worker, is_ok=False)
+        assert one.plan() == ""
+        assert one.registry.record(worker).state is WorkerState.UNHEALTHY
+        one.registry.probed(worker, is_ok=True)
+        assert one.plan() == "w0"
+
+
+def test_the_breaker_excludes_and_lets_the_worker_be_tried_again() -> None:
+    breaker = BreakerLimits(num_faults=3, cool_down_s=5, max_cool_down_s=20)
+    with fleet(RegistryLimits(breaker=breaker)) as one:
+        worker = one.learn("w0")
+        for kind in (OutcomeKind.CLIENT_ERROR, OutcomeKind.BUSY) * 10:
+            one.registry.attempt_ended(Rank(worker), kind, one.clock.now)
+        assert one.plan() == "w0"
+        for _ in range(3):
+            one.registry.attempt_ended(Rank(worker), OutcomeKind.WORKER_ERROR, one.clock.now)
+        assert one.plan() == ""
+        one.tick(5)
+        assert one.plan() == "w0"
+        one.registry.attempt_ended(Rank(worker), OutcomeKind.CONNECT_FAILED, one.clock.now)
+        assert one.plan() == ""
+        one.tick(10)
+        one.registry.attempt_ended(Rank(worker), OutcomeKind.COMPLETED, one.clock.now)
+        assert one.plan() == "w0"
+
+
+def test_a_sleeping_worker_gets_nothing() -> None:
+    with fleet() as one:
+        worker = one.learn("w0", is_asleep=True)
+        assert one.plan() == ""
+        assert one.registry.record(worker).state is WorkerState.SLEEPING
+        one.learn("w0")
+        assert one.plan() == "w0"
+
+
+def test_ready_waits_for_enough_workers_and_for_their_indexes() -> None:
+    with fleet(RegistryLimits(min_ready=2, recovery_s=30)) as one:
+        worker = one.learn("w0", sources=(source(has_replay=True),))
+        one.learn("w1")
+        one.tick()
+        assert not one.registry.readiness().is_ready
+        one.brains.index.set_trust(Rank(worker), Trust.REBUILDING, one.clock.now)
+        one.tick(1)
+        assert not one.registry.readiness().is_ready
+        one.brains.index.set_trust(Rank(worker), Trust.EXACT, one.clock.now)
+        one.tick(1)
+        assert one.registry.readiness().is_ready
+        one.brains.index.set_trust(Rank(worker), Trust.REBUILDING, one.clock.now)
+        one.tick(1)
+        assert one.registry.readiness().is_ready
+        one.registry.is_draining = True
+        assert not one.registry.readiness().is_ready
+
+
+def test_a_stuck_replay_delays_readiness_no_longer_than_the_bound() -> None:
+    with fleet(RegistryLimits(min_ready=1, recovery_s=30)) as one:
+        one.learn("w0", sources=(source(has_replay=True),))
+        one.tick(29)
+        assert not one.registry.readiness().is_ready
+        one.tick(1)
+        assert one.registry.readiness().is_ready
+
+
+def test_models_are_unknown_only_once_every_worker_had_its_time() -> None:
+    with fleet(RegistryLimits(recovery_s=30)) as one:
+        one.learn("w0")
+        assert one.registry.is_settled()
+        one.registry.add(WorkerId("dead"), "http://dead", one.clock.now)
+        one.tick(29)
+        assert not one.registry.is_settled()
+        one.tick(1)
+        assert one.registry.is_settled()
+
+
+def test_model_cards_are_merged_by_name() -> None:
+    with fleet() as one:
+        one.learn("w0")
+        one.learn("w1", model="n")
+        one.learn("w2")
+        assert [(card["id"], card["root"]) for card in one.registry.model_cards()] == [
+            ("m", "w0"),
+            ("n", "w1"),
+        ]
+
+
+def test_what_is_about_no_model_may_go_to_any_worker() -> None:
+    with fleet() as one:
+        one.learn("w0")
+        one.learn("w1", model="n")
+        assert one.plan(None) == ""
+        assert {one.plan(None, api="other") for _ in range(30)} == {"w0", "w1"}
+
+
+NAMES = st.sampled_from(["w0", "w1", "w2"])
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    """Anything may happen in any order; records and planner always agree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._context = fleet(RegistryLimits(breaker=BreakerLimits(2, 1, 4)))
+        self.one = self._context.__enter__()
+
+    def teardown(self) -> None:
+        self._context.__exit__(None, None, None)
+
+    @rule(name=NAMES, ranks=st.integers(1, 3), port=st.sampled_from([None, 5557, 6000]))
+    def learn(self, name: str, ranks: int, port: int | None) -> None:
+        sources = () if port is None else (source(name, port),)
+        self.one.learn(name, num_ranks=ranks, sources=sources)
+
+    @rule(name=NAMES)
+    def remove(self, name: str) -> None:
+        if self.one.registry.find(WorkerId(name)) is not None:
+            self.one.registry.remove(WorkerId(name))
+
+    @rule(name=NAMES, is_ok=st.booleans())
+    def probe(self, name: str, is_ok: bool) -> None:
+        self.one.registry.probed(WorkerId(name), is_ok=is_ok)
+
+    @rule(name=NAMES, kind=st.sampled_from(OutcomeKind))
+    def attempt(self, name: str, kind: OutcomeKind) -> None:
+        self.one.registry.attempt_ended(Rank(WorkerId(name)), kind, self.one.clock.now)
+
+    @rule(name=NAMES, is_draining=st.booleans())
+    def drain(self, name: str, is_draining: bool) -> None:
+        if self.one.registry.find(WorkerId(name)) is not None:
+            self.one.registry.set_draining(WorkerId(name), is_draining=is_draining)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 5.0]))
+    def tick(self, seconds: float) -> None:
+        self.one.tick(seconds)
+
+    @invariant()
+    def agrees(self) -> None:
+        self.one.check()
+
+
+def test_the_registry_under_anything() -> None:
+    run_state_machine_as_test(
+        RegistryMachine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
+    )

@@ -1,0 +1,115 @@
+"""Workers learned and watched over real HTTP: late, changing, dying, coming back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+from protocol import WorkerId
+from router.probe import open_prober
+from router.registry import RegistryLimits
+from router.watcher import Watcher, WatchTimes
+from router.worker_record import WorkerState
+from tests.router.brains import TestFleet, fleet
+from tests.router.stub_engine import StubEngine, stub_engine, until
+from tests.router.stub_worker import Peer, answering, response, stub_worker
+
+FAST = WatchTimes(interval_s=0.02, refresh_s=0.05)
+
+
+@asynccontextmanager
+async def watching(one: TestFleet, times: WatchTimes = FAST) -> AsyncIterator[Watcher]:
+    """A watcher that runs."""
+    async with open_prober(1.0, "t0ken") as prober:
+        watcher = Watcher(one.registry, one.brains.shelf, prober, times, Random(0))
+        task = asyncio.get_running_loop().create_task(watcher.run())
+        try:
+            yield watcher
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def add(one: TestFleet, engine: StubEngine) -> WorkerId:
+    worker = WorkerId(engine.name)
+    one.registry.add(worker, engine.url, one.clock.now)
+    return worker
+
+
+def state(one: TestFleet, worker: WorkerId) -> WorkerState:
+    return one.registry.record(worker).state
+
+
+async def test_a_stuck_worker_delays_no_other() -> None:
+    async def never(peer: Peer) -> None:
+        await peer.gone()
+
+    with fleet() as one:
+        async with stub_engine() as good, stub_worker(never) as stuck, watching(one) as watcher:
+            one.registry.add(WorkerId("stuck"), stuck.url, 0)
+            worker = add(one, good)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            assert state(one, WorkerId("stuck")) is WorkerState.PENDING
+            assert good.worker.requests[0].values("authorization") == ["Bearer t0ken"]
+
+
+async def test_a_worker_that_comes_late_is_learned_and_why_it_was_not_is_told() -> None:
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            engine.is_healthy = False
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: one.registry.record(worker).num_attempts >= 2)
+            assert "/health" in (one.registry.record(worker).error or "")
+            engine.is_healthy = True
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            assert one.registry.record(worker).error is None
+
+
+async def test_what_is_no_engine_stays_pending_with_its_reason() -> None:
+    for data in (response(b"hello"), response(b"", status=401), b"nonsense\r\n\r\n"):
+        with fleet() as one:
+            async with stub_worker(answering(data)) as other, watching(one) as watcher:
+                one.registry.add(WorkerId("x"), other.url, 0)
+                watcher.wake()
+                await until(lambda: one.registry.record(WorkerId("x")).num_attempts >= 1)
+                assert one.registry.record(WorkerId("x")).error
+                assert state(one, WorkerId("x")) is WorkerState.PENDING
+
+
+async def test_a_worker_that_changes_is_learned_again() -> None:
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            cards = engine.pages["/v1/models"]["data"]  # type: ignore[index]
+            cards.append({"id": "lora", "parent": "m"})
+            await until(lambda: one.plan("lora") == worker)
+
+
+async def test_a_dead_worker_is_excluded_and_restored_unaided() -> None:
+    with fleet(RegistryLimits(health_threshold=2)) as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            engine.is_healthy = False
+            await until(lambda: state(one, worker) is WorkerState.UNHEALTHY)
+            engine.is_healthy = True
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+
+
+async def test_a_removed_worker_is_watched_no_longer() -> None:
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            one.registry.remove(worker)
+            watcher.wake()
+            await asyncio.sleep(0.05)
+            before = len(engine.worker.requests)
+            await asyncio.sleep(0.1)
+            assert len(engine.worker.requests) == before

@@ -10,6 +10,8 @@ from typing import Any
 
 import aiohttp
 
+_OWN = (b"host", b"connection")
+
 Message = MutableMapping[str, Any]
 
 
@@ -38,7 +40,7 @@ class BareProxy:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        headers = {k.decode(): v.decode() for k, v in scope["headers"] if k != b"host"}
+        headers = {k.decode(): v.decode() for k, v in scope["headers"] if k not in _OWN}
         url = self._backend + scope["path"]
         async with self._session.request(
             scope["method"], url, data=body, headers=headers

@@ -8,6 +8,7 @@ process of its own, so that its CPU is not the router's.
 import argparse
 import asyncio
 import json
+from typing import cast
 
 import httptools
 import uvloop
@@ -60,8 +61,7 @@ class StubEngine(asyncio.Protocol):
         self._sender: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._sender is not None:
@@ -87,6 +87,8 @@ class StubEngine(asyncio.Protocol):
             return
         page = self._pages.get(self._path)
         self._transport.write(page if page is not None else _reply(_COMPLETION))
+        if not self._parser.should_keep_alive():
+            self._transport.close()
 
     async def _stream(self, num_chunks: int) -> None:
         """Each event in a write of its own, with a turn of the loop in between."""

@@ -9,8 +9,14 @@ from indexer.actions import (
     StreamAction,
 )
 from indexer.claim_sink import ClaimSink
+from indexer.findings import Finding, FindingKind
+from indexer.fleet_index import FleetIndex
 from indexer.heard_batch import HeardBatch
+from indexer.identity import ClaimSkip
 from indexer.intake import Intake, IntakeCounters
+from indexer.limits import IndexLimits
+from indexer.match import Prompt, RankMatch
+from indexer.rank_state import IndexStats, RankState
 from indexer.source_feed import SourceCounters, SourceFeed
 from indexer.source_sockets import SocketLimits
 from indexer.stream import EventStream, ReplayEnding
@@ -22,13 +28,22 @@ from indexer.trust import Trust
 __all__ = [
     "Apply",
     "ClaimSink",
+    "ClaimSkip",
     "EventStream",
     "EventSubscriber",
+    "Finding",
+    "FindingKind",
+    "FleetIndex",
     "Forget",
     "ForgetReason",
     "HeardBatch",
+    "IndexLimits",
+    "IndexStats",
     "Intake",
     "IntakeCounters",
+    "Prompt",
+    "RankMatch",
+    "RankState",
     "RecordLoss",
     "ReplayEnding",
     "RequestReplay",

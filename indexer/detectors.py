@@ -1,0 +1,205 @@
+"""One function a kind of finding: rank by rank, is this gap there now, and what shows it?
+
+A detector looks at a rank's book and returns its evidence, or None. ``DETECTORS`` lists them all; what
+they say of several ranks becomes one finding in ``finding_board``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from indexer.findings import FindingKind
+from indexer.limits import IndexLimits
+from indexer.rank_book import RankBook
+
+Evidence = Mapping[str, int | float | str]
+
+_NEVER_HEARD_S = 10.0
+_MIN_REQUESTS = 3
+_MIN_UNEXPLAINED_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One rank at one moment."""
+
+    book: RankBook
+    limits: IndexLimits
+    now: float
+
+    def is_recent(self, at: float) -> bool:
+        """Whether a cause seen at that time still makes a finding."""
+        return self.now - at <= self.limits.finding_hold_s
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """How one kind of finding is found, and what to change."""
+
+    kind: FindingKind
+    detect: Callable[[Look], Evidence | None]
+    advice: str
+
+
+def _host_stores_unannounced(look: Look) -> Evidence | None:
+    """Removals from HOST of blocks never stored there; reported hits that nothing explains."""
+    evidence: dict[str, int | float | str] = {}
+    book = look.book
+    strange = book.strange_removals
+    if strange.num_blocks and look.is_recent(strange.last_at):
+        evidence["removed_host_blocks_never_stored"] = strange.num_blocks
+        evidence["removed_example"] = _hash_text(strange.example)
+    hits = [hit for hit in book.audit.unexplained if look.is_recent(hit.at)]
+    if hits:
+        evidence["unexplained_hits"] = len(hits)
+        evidence["unexplained_hit_blocks"] = sum(hit.num_blocks for hit in hits)
+        evidence["reports_with_hits"] = len(book.audit.hits)
+        evidence["unexplained_example"] = f"{hits[-1].first_key:016x}"
+    return evidence or None
+
+
+def _events_missing(look: Look) -> Evidence | None:
+    """The rank serves requests, and publishes nothing that tells of them."""
+    book = look.book
+    served = book.evidence.counters.served
+    if served < _MIN_REQUESTS:
+        return None
+    if not book.is_believed:
+        return {"served_requests": served, "version": book.spec.version or ""}
+    if book.awaited_since is None:
+        return None
+    silent_s = look.now - book.awaited_since
+    is_mute = not book.num_batches and book.num_awaited >= _MIN_REQUESTS
+    if not (book.is_silent(look.now) or (is_mute and silent_s >= _NEVER_HEARD_S)):
+        return None
+    return {
+        "served_requests": served,
+        "batches_heard": book.num_batches,
+        "unanswered_requests": book.num_awaited,
+        "silent_s": round(silent_s, 1),
+        "event_sources": len(book.spec.sources),
+    }
+
+
+def _replay_off(look: Look) -> Evidence | None:
+    """The rank's publisher cannot repeat what was lost."""
+    book = look.book
+    sources = [source for source in book.spec.sources if source.rank == book.rank]
+    if not any(source.replay_endpoint is None for source in sources):
+        return None
+    return {"endpoint": sources[0].endpoint}
+
+
+def _loss_unrepaired(look: Look) -> Evidence | None:
+    """Batches were lost for good, and claims from before are still unconfirmed or it was recent."""
+    book = look.book
+    lost_at = book.last_loss_at
+    doubtful = book.ledger.claims.num_doubtful
+    if lost_at is None or (not doubtful and not look.is_recent(lost_at)):
+        return None
+    return {"losses": book.num_losses, "doubtful_claims": doubtful}
+
+
+def _parity_broken(look: Look) -> Evidence | None:
+    """Events for served requests are overdue while other blocks are stored."""
+    book = look.book
+    if not book.parity.is_broken(book.ledger.num_gpu_stored, look.now):
+        return None
+    return {
+        "unconfirmed_requests": book.parity.num_unconfirmed,
+        "gpu_blocks_stored": book.ledger.num_gpu_stored,
+        "confirmed_blocks": book.ledger.claims.num_confirmed,
+    }
+
+
+def _block_size_disagrees(look: Look) -> Evidence | None:
+    """Events use another block size than the engine advertises."""
+    advertised, observed = look.book.spec.block_size, look.book.geometry[0]
+    if advertised is None or advertised == observed:
+        return None
+    return {"advertised_block_size": advertised, "observed_block_size": observed}
+
+
+def _cached_tokens_contradict(look: Look) -> Evidence | None:
+    """The engine reports less reuse than its events promise, again and again."""
+    evidence = look.book.evidence
+    last_at = evidence.last_contradiction_at
+    if last_at is None or not look.is_recent(last_at):
+        return None
+    counters = evidence.counters
+    if counters.purges == 0 and evidence.streak < look.limits.contradictions:
+        return None
+    return {
+        "contradictions": counters.contradictions,
+        "purges": counters.purges,
+        "claimed_blocks": counters.claimed_blocks,
+        "reported_blocks": counters.reported_blocks,
+    }
+
+
+def is_significant(kind: FindingKind, found: list[Evidence], limits: IndexLimits) -> bool:
+    """Whether what was found on all ranks together is enough for a finding.
+
+    A removal from HOST of a block never stored there is a fact. A hit may have been brought by somebody
+    we do not know of (another router), so there must be several, and not a rare few among many hits.
+    """
+    if kind is not FindingKind.HOST_STORES_UNANNOUNCED:
+        return bool(found)
+    if any("removed_host_blocks_never_stored" in evidence for evidence in found):
+        return True
+    unexplained = sum(int(evidence.get("unexplained_hits", 0)) for evidence in found)
+    reports = sum(int(evidence.get("reports_with_hits", 0)) for evidence in found)
+    return (
+        unexplained >= limits.unexplained_hits and unexplained >= _MIN_UNEXPLAINED_SHARE * reports
+    )
+
+
+def _hash_text(value: int | bytes) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+DETECTORS = (
+    Detector(
+        FindingKind.HOST_STORES_UNANNOUNCED,
+        _host_stores_unannounced,
+        "Blocks reach host memory unannounced, so hits there are not routed to: use SGLang 0.5.20 or "
+        "later, which announces refills from storage (0.5.17 to 0.5.19 do not), or an engine whose "
+        "offload connector publishes its stores.",
+    ),
+    Detector(
+        FindingKind.EVENTS_MISSING,
+        _events_missing,
+        "Start the engine with KV events on (SGLang and vLLM: --kv-events-config with publisher zmq), "
+        "check that the router reaches the endpoint, and use SGLang 0.5.15 or later.",
+    ),
+    Detector(
+        FindingKind.REPLAY_OFF,
+        _replay_off,
+        "Set replay_endpoint in the engine's --kv-events-config: without it lost batches cannot be "
+        "repaired and a late joiner starts without knowledge.",
+    ),
+    Detector(
+        FindingKind.LOSS_UNREPAIRED,
+        _loss_unrepaired,
+        "Set replay_endpoint and raise buffer_steps in the engine's --kv-events-config, so that lost "
+        "batches can be replayed.",
+    ),
+    Detector(
+        FindingKind.PARITY_BROKEN,
+        _parity_broken,
+        "The router's tokens differ from the engine's: give it the engine's own tokenizer and chat "
+        "template for this model.",
+    ),
+    Detector(
+        FindingKind.BLOCK_SIZE_DISAGREES,
+        _block_size_disagrees,
+        "The engine's events use another block size than it advertises; the router follows the events. "
+        "Other consumers that trust the advertised size will find no prefix.",
+    ),
+    Detector(
+        FindingKind.CACHED_TOKENS_CONTRADICT,
+        _cached_tokens_contradict,
+        "The engine reuses less than its events say: look for caches dropped without an event (sleep, "
+        "reset on an idle engine) or for hybrid attention whose hits need more than full-attention "
+        "blocks.",
+    ),
+)

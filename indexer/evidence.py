@@ -1,0 +1,105 @@
+"""What served requests prove of one rank, where its events say nothing or too much.
+
+An answer that began proves that every full block of its prompt was on GPU at that moment. Those that no
+event has announced there become *observed*: claims that age, and that events overrule. On a rank whose
+events are unbroken only blocks that were predicted at dispatch, and that no event has spoken of since, are
+taken; everything else its events will say.
+
+The cached tokens that an engine reports are held against the claims at decision time. An engine reuses at
+most all tokens but the last, and with a draft model one block less, so one block short is no contradiction;
+neither is any shortfall on a rank that reported removals since the decision.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from indexer.block_index import GPU, OBSERVED, PREDICTED
+from indexer.ledger import RankLedger
+from indexer.match import RankMatch
+from indexer.prompt_blocks import PromptBlocks
+from indexer.trust import Trust
+from protocol import Tier
+
+
+class Verdict(StrEnum):
+    """How a report compares with the claims."""
+
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+    UNCLEAR = "unclear"
+
+
+@dataclass(slots=True)
+class EvidenceCounters:
+    """Sums over one rank's requests. Reuse predicted well is ``reported_blocks / claimed_blocks``.
+
+    Attributes:
+        claimed_blocks: blocks matched at decision time, of requests with a report.
+        reported_blocks: full blocks that the engine reported as cached, of the same requests.
+    """
+
+    served: int = 0
+    reports: int = 0
+    claimed_blocks: int = 0
+    reported_blocks: int = 0
+    contradictions: int = 0
+    purges: int = 0
+
+
+class Evidence:
+    """Observed claims and contradictions of one rank.
+
+    Attributes:
+        streak: contradictions since the last report that agreed.
+        last_contradiction_at: monotonic seconds; None before the first.
+    """
+
+    def __init__(self, ledger: RankLedger) -> None:
+        self._ledger = ledger
+        self._claims = ledger.claims
+        self.counters = EvidenceCounters()
+        self.streak = 0
+        self.last_contradiction_at: float | None = None
+
+    def observe(self, blocks: PromptBlocks, trust: Trust, now: float) -> None:
+        """The first token of an answer came: the prompt's full blocks are on GPU. O(blocks)."""
+        claims = self._claims
+        refs, bits = claims.look(blocks)
+        wanted = OBSERVED | PREDICTED
+        if trust is Trust.EXACT:
+            chosen = [i for i, held in enumerate(bits) if held & wanted]
+        else:
+            chosen = [i for i, held in enumerate(bits) if not held & GPU]
+        claims.observed.mark([refs[i] for i in chosen], now)
+        claims.predicted.unmark([refs[i] for i in chosen if bits[i] & PREDICTED])
+        claims.confirm(Tier.GPU, refs)
+        if trust is not Trust.EXACT:
+            for i in chosen:
+                if i and not bits[i] & OBSERVED:
+                    self._ledger.link(blocks.local(i), refs[i - 1])
+        claims.index.drop_unused()
+
+    def weigh(
+        self,
+        blocks: PromptBlocks,
+        cached_tokens: int,
+        at_decision: RankMatch,
+        decided_at: float,
+        now: float,
+    ) -> Verdict:
+        """Hold the engine's report against the claims, and count it."""
+        cached = cached_tokens // blocks.block_size
+        self.counters.reports += 1
+        self.counters.claimed_blocks += at_decision.matched_blocks
+        self.counters.reported_blocks += cached
+        expected = min(at_decision.gpu_blocks, blocks.num_reusable) - 1
+        removed_at = self._ledger.last_removal_at.get(Tier.GPU)
+        if expected < 1 or (removed_at is not None and removed_at >= decided_at):
+            return Verdict.UNCLEAR
+        if cached >= expected:
+            self.streak = 0
+            return Verdict.AGREES
+        self.streak += 1
+        self.counters.contradictions += 1
+        self.last_contradiction_at = now
+        return Verdict.CONTRADICTS

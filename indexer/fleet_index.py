@@ -1,0 +1,239 @@
+"""Who holds what, over the whole fleet: the one owner of every claim.
+
+Streams write here (``apply``, ``forget``, ``record_loss``, ``set_trust``), the planner asks and tells
+(``match``, ``predict``, ``observe``, ``report``), the debug pages look. Pure: time comes in as ``now``,
+monotonic seconds, and nothing is awaited. Calls for ranks of workers it does not know are harmless and
+counted, so nothing queued brings a removed worker back.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from indexer.actions import ForgetReason
+from indexer.block_index import BlockIndex, Run
+from indexer.family import Family, Geometry
+from indexer.finding_board import FindingBoard
+from indexer.findings import Finding
+from indexer.identity import ClaimSkip
+from indexer.limits import IndexLimits
+from indexer.match import Prompt, RankMatch
+from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
+from indexer.rank_state import IndexStats, RankState
+from indexer.trust import Trust
+from protocol import EngineHash, EventBatch, KeySpace, Rank, Tier, WorkerId, WorkerSpec
+
+DEFAULT_INDEX_LIMITS = IndexLimits()
+
+
+class FleetIndex:
+    """Claims, trust and findings of every rank."""
+
+    def __init__(self, limits: IndexLimits = DEFAULT_INDEX_LIMITS) -> None:
+        self._limits = limits
+        self._blocks = BlockIndex()
+        self._specs: dict[WorkerId, WorkerSpec] = {}
+        self._books: dict[Rank, RankBook] = {}
+        self._board = FindingBoard(limits)
+        self._skips: Counter[ClaimSkip] = Counter()
+        self._families: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Family] = {}
+
+    # Membership
+
+    def add_worker(self, spec: WorkerSpec, now: float) -> None:
+        """Keep books for a worker's ranks. The same spec again changes nothing, another one starts anew."""
+        if self._specs.get(spec.worker) == spec:
+            return
+        self.remove_worker(spec.worker)
+        self._specs[spec.worker] = spec
+        for rank in spec.ranks:
+            self._open_book(rank, spec, now)
+
+    def remove_worker(self, worker: WorkerId) -> None:
+        """Drop a worker with every claim of its ranks; O(claims). Unknown workers are ignored."""
+        if self._specs.pop(worker, None) is None:
+            return
+        for rank in [rank for rank in self._books if rank.worker == worker]:
+            book = self._books.pop(rank)
+            self._skips.update(book.ledger.skips)
+            book.close()
+        used = {book.family for book in self._books.values()}
+        self._families = {k: family for k, family in self._families.items() if family in used}
+
+    # What streams tell
+
+    def apply(self, rank: Rank, batch: EventBatch, now: float) -> None:
+        """The rank's next batch in order. O(blocks and tokens in it)."""
+        book = self._books.get(rank) or self._book(rank, now)
+        if book is None:
+            self._skips[ClaimSkip.UNKNOWN_WORKER] += 1
+        else:
+            book.apply(batch, now)
+
+    def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
+        """Drop every claim of the rank, observed and predicted ones too; O(claims)."""
+        book = self._books.get(rank)
+        if book is not None:
+            book.forget(reason, now)
+
+    def record_loss(self, rank: Rank, now: float) -> None:
+        """Batches are lost for good: the rank's older claims are doubtful until confirmed."""
+        book = self._books.get(rank)
+        if book is not None:
+            book.record_loss(now)
+
+    def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
+        """How far the rank's stream can be believed from here on."""
+        book = self._book(rank, now)
+        if book is not None:
+            book.set_trust(trust)
+
+    # What the planner asks and tells
+
+    def match(self, prompt: Prompt, ranks: Sequence[Rank], now: float) -> list[RankMatch]:
+        """The longest run of leading blocks that each rank holds.
+
+        Each rank is looked up at the block sizes its own events use (the advertised one before the
+        first), and the longest match in tokens counts. O(blocks + changes of holders + ranks).
+
+        Args:
+            ranks: each at most once.
+
+        Returns:
+            One match a rank, in the same order; an empty one where nothing is known.
+        """
+        books = [self._books.get(rank) for rank in ranks]
+        searches: dict[tuple[Family, Geometry], list[int]] = {}
+        for book in books:
+            if book is not None:
+                for lookup in book.lookups:
+                    searches.setdefault(lookup, []).append(book.slot)
+        best: dict[int, tuple[int, Run]] = {}
+        for (family, geometry), slots in searches.items():
+            key_space = family.key_space(prompt, geometry)
+            if key_space is not None:
+                self._search(prompt, key_space, slots, best)
+        return [
+            RankMatch(rank, Trust.NONE, DEFAULT_BLOCK_SIZE)
+            if book is None
+            else book.rank_match(best.get(book.slot), now)
+            for rank, book in zip(ranks, books, strict=True)
+        ]
+
+    def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
+        """The prompt was dispatched to the rank: it will soon hold it. O(blocks)."""
+        book = self._books.get(rank)
+        if book is not None:
+            book.dispatch(prompt, now)
+
+    def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
+        """The rank began to answer the prompt: it holds the full blocks on GPU. O(blocks)."""
+        book = self._books.get(rank)
+        if book is not None:
+            book.observe(prompt, now)
+
+    def report(
+        self,
+        rank: Rank,
+        prompt: Prompt,
+        cached_tokens: int | None,
+        at_decision: RankMatch,
+        decided_at: float,
+        now: float,
+    ) -> None:
+        """The answer is complete; the engine reported this many cached tokens, or nothing (None).
+
+        Args:
+            at_decision: what ``match`` said of the rank when the request was planned.
+            decided_at: when that was.
+        """
+        book = self._books.get(rank)
+        if book is not None:
+            book.report(prompt, cached_tokens, at_decision, decided_at, now)
+
+    def trust(self, rank: Rank, now: float) -> Trust:
+        """How far claims about the rank can be believed; NONE for ranks that are not known."""
+        book = self._books.get(rank)
+        return Trust.NONE if book is None else book.trust(now)
+
+    def tick(self, now: float) -> None:
+        """Time passes: expire evidence, predictions and doubt. About once a second."""
+        for book in self._books.values():
+            book.tick(now)
+        self._board.look(self._books.values(), now)
+
+    # What debug pages and metrics show
+
+    def rank_states(self, now: float) -> list[RankState]:
+        """A snapshot a rank, in order of rank."""
+        return [self._books[rank].state(now) for rank in sorted(self._books)]
+
+    def findings(self, now: float) -> list[Finding]:
+        """Every gap that is there now, with its evidence."""
+        for book in self._books.values():
+            book.audit.settle(now)
+        return self._board.look(self._books.values(), now)
+
+    def stats(self) -> IndexStats:
+        """Totals of the fleet."""
+        ledgers = [book.ledger for book in self._books.values()]
+        skips = self._skips.copy()
+        for ledger in ledgers:
+            skips.update(ledger.skips)
+        return IndexStats(
+            workers=len(self._specs),
+            ranks=len(self._books),
+            key_spaces=self._blocks.num_spaces,
+            blocks=self._blocks.num_blocks,
+            claims={tier: sum(ledger.num_claims(tier) for ledger in ledgers) for tier in Tier},
+            observed=sum(len(ledger.claims.observed) for ledger in ledgers),
+            predicted=sum(len(ledger.claims.predicted) for ledger in ledgers),
+            doubtful=sum(ledger.claims.num_doubtful for ledger in ledgers),
+            orphans=sum(ledger.num_orphans for ledger in ledgers),
+            skips=skips,
+        )
+
+    def residency(self, rank: Rank) -> dict[Tier, list[EngineHash]]:
+        """Announced claims of a rank by tier, as engine hashes; empty where it is not known."""
+        book = self._books.get(rank)
+        if book is None:
+            return {tier: [] for tier in Tier}
+        return {tier: book.ledger.residency(tier) for tier in Tier}
+
+    def check(self) -> None:
+        """Verify every invariant; O(ranks × blocks). For tests."""
+        self._blocks.check()
+        assert {rank.worker for rank in self._books} == self._specs.keys()
+        slots = [book.ledger.claims.slot for book in self._books.values()]
+        assert len(slots) == len(set(slots)), "two ranks share a slot"
+        for book in self._books.values():
+            book.check()
+
+    def _book(self, rank: Rank, now: float) -> RankBook | None:
+        """The rank's book, opened where its worker has more ranks than it advertises."""
+        book = self._books.get(rank)
+        spec = self._specs.get(rank.worker)
+        if book is None and spec is not None:
+            book = self._open_book(rank, spec, now)
+        return book
+
+    def _open_book(self, rank: Rank, spec: WorkerSpec, now: float) -> RankBook:
+        names = (spec.model, spec.aliases, spec.adapters)
+        family = self._families.setdefault(names, Family(*names))
+        book = RankBook(rank, spec, family, self._blocks, self._limits, now)
+        self._books[rank] = book
+        return book
+
+    def _search(
+        self,
+        prompt: Prompt,
+        key_space: KeySpace,
+        slots: Sequence[int],
+        best: dict[int, tuple[int, Run]],
+    ) -> None:
+        """Look up some slots in one key space; keep what is longer than before."""
+        size = key_space.block_size
+        keys = prompt.keys(size, is_eagle=key_space.is_eagle)
+        for slot, run in self._blocks.match(key_space, keys, slots).items():
+            before = best.get(slot)
+            if before is None or run.length * size > before[1].length * before[0]:
+                best[slot] = (size, run)

@@ -1,0 +1,268 @@
+"""What one cache group of one rank holds, by the engine's own hashes: a set a tier.
+
+Each tier maps the engine hashes held there to the blocks they name. A hash may be held *unnamed* (None): its
+event carried no tokens, its parent is unknown (*parked*), or it cannot be identified (*unkeyable*, nor can
+what comes after it). As soon as an event or evidence names it, it counts on every tier that holds it, and
+what waited for it is adopted.
+
+Stores and removals are set operations a (tier, hash): doing one twice changes nothing and is counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from indexer.block_index import Ref
+from indexer.identity import ClaimSkip, Piece
+from indexer.limits import IndexLimits
+from indexer.parking import Parking
+from indexer.rank_claims import RankClaims
+from indexer.remembered import Remembered
+from protocol import EngineHash, Tier
+
+Place = Callable[[Piece, Ref], Sequence[Ref]]
+
+
+class GroupLedger:
+    """Ledger of one cache group.
+
+    Attributes:
+        parking: pieces that wait for their parents.
+        doubled: blocks stored again on GPU while held there: the engine may have two copies, so the
+            first removal may leave one behind.
+        left_host: hashes that were on HOST a while ago.
+    """
+
+    def __init__(
+        self, claims: RankClaims, place: Place, skips: Counter[ClaimSkip], limits: IndexLimits
+    ) -> None:
+        self._claims = claims
+        self._place = place
+        self._skips = skips
+        self._limits = limits
+        self._tiers: dict[Tier, dict[EngineHash, Ref | None]] = {tier: {} for tier in Tier}
+        self._names: Remembered[EngineHash, Ref] = Remembered(limits.remembered)
+        self._unnamed: set[EngineHash] = set()
+        self._unkeyable: set[EngineHash] = set()
+        self.parking = Parking(limits.orphans)
+        self.doubled: Remembered[Ref, None] = Remembered(limits.remembered)
+        self.left_host: Remembered[EngineHash, None] = Remembered(limits.remembered)
+
+    @property
+    def num_unnamed(self) -> int:
+        """Hashes held that name no block, for whatever reason."""
+        return len(self._unnamed)
+
+    def held(self, tier: Tier) -> Iterator[tuple[EngineHash, Ref]]:
+        """The named hashes of a tier and their blocks."""
+        return ((h, ref) for h, ref in self._tiers[tier].items() if ref is not None)
+
+    def num_held(self, tier: Tier) -> int:
+        """Hashes on the tier, named or not."""
+        return len(self._tiers[tier])
+
+    def num_named(self, tier: Tier) -> int:
+        """Those of them that name a block; O(unnamed hashes)."""
+        held = self._tiers[tier]
+        return len(held) - sum(block_hash in held for block_hash in self._unnamed)
+
+    def ref_of(self, block_hash: EngineHash) -> Ref | None:
+        """The block a hash names: by an event, now or a while ago, or by evidence."""
+        for held in self._tiers.values():
+            ref = held.get(block_hash)
+            if ref is not None:
+                return ref
+        ref = self._names.get(block_hash)
+        if ref is None or self._claims.index.space_of(ref) is None:
+            return None
+        return ref
+
+    def is_unkeyable(self, block_hash: EngineHash) -> bool:
+        """Whether the hash is held and cannot be identified."""
+        return block_hash in self._unkeyable
+
+    def store(self, tier: Tier, hashes: Sequence[EngineHash], refs: Sequence[Ref]) -> None:
+        """Hold the hashes on the tier under the blocks they name. O(blocks).
+
+        Args:
+            refs: of the leading hashes; those beyond are unkeyable.
+        """
+        held = self._tiers[tier]
+        fresh: list[Ref] = []
+        again: list[Ref] = []
+        for block_hash, ref in zip(hashes, refs, strict=False):
+            if block_hash not in held:
+                held[block_hash] = ref
+                fresh.append(ref)
+                continue
+            before = held[block_hash]
+            if before is None:
+                held[block_hash] = ref
+                fresh.append(ref)
+            again.append(ref if before is None else before)
+        self._claims.announce(tier, fresh)
+        if again:
+            self._note_duplicates(tier, again)
+        if self._unnamed or self.parking:
+            self._name_all(zip(hashes, refs, strict=False))
+        if len(refs) < len(hashes):
+            self._hold_unkeyable(tier, hashes[len(refs) :])
+
+    def park(self, tier: Tier, piece: Piece) -> None:
+        """Hold blocks whose parent is unknown until it is heard of."""
+        if self.parking.closes_cycle(piece):
+            self._skips[ClaimSkip.PARENT_CYCLE] += len(piece.hashes)
+            self._hold_unkeyable(tier, piece.hashes)
+            return
+        is_parked = all(block_hash in self.parking for block_hash in piece.hashes)
+        self._hold(tier, piece.hashes)
+        if not is_parked and (dropped := self.parking.park(piece)):
+            self._skips[ClaimSkip.ORPHAN_DROPPED] += dropped
+
+    def hold_unresolved(self, tier: Tier, hashes: Sequence[EngineHash]) -> int:
+        """Hold blocks known by hash alone; those heard of elsewhere count at once.
+
+        Returns:
+            Number of blocks that did not fit the bound of unnamed ones, and are not held.
+        """
+        room = max(0, self._limits.unresolved - len(self._unnamed))
+        known = [h for h in hashes if self.ref_of(h) is not None]
+        unknown = [h for h in hashes if self.ref_of(h) is None]
+        self._hold(tier, known)
+        if unknown:
+            self._hold(tier, unknown[:room])
+            self._skips[ClaimSkip.UNRESOLVED] += len(unknown[:room])
+        if len(unknown) > room:
+            self._skips[ClaimSkip.UNRESOLVED_FULL] += len(unknown) - room
+        return max(0, len(unknown) - room)
+
+    def remove(self, tier: Tier, hashes: Sequence[EngineHash]) -> list[EngineHash]:
+        """Hold the hashes on the tier no longer; other tiers and children are untouched. O(blocks).
+
+        Returns:
+            Those that were not held there.
+        """
+        held, remember = self._tiers[tier], self._names.young
+        pop = held.pop
+        gone: list[Ref] = []
+        unknown: list[EngineHash] = []
+        for block_hash in hashes:
+            if block_hash not in held:
+                unknown.append(block_hash)
+                continue
+            ref = pop(block_hash)
+            if ref is not None:
+                remember[block_hash] = ref
+                gone.append(ref)
+            elif not self._is_held(block_hash):
+                self._drop_unnamed(block_hash)
+        self._names.turn()
+        if gone:
+            self._claims.withdraw(tier, gone)
+        if tier is Tier.GPU and unknown:
+            self._unobserve(unknown)
+        elif tier is Tier.HOST:
+            self._remember_host(hashes if not unknown else set(hashes).difference(unknown))
+        return unknown
+
+    def name(self, block_hash: EngineHash, ref: Ref) -> None:
+        """Evidence says which block a hash names, though no event has stored it."""
+        self._names.add(block_hash, ref)
+        self._name_all([(block_hash, ref)])
+
+    def clear(self, tier: Tier) -> None:
+        """Hold nothing on the tier, and remember as much of it as fits; O(blocks held)."""
+        held = self._tiers[tier]
+        if not held:
+            return
+        latest = list(held)[-self._limits.remembered :]
+        for block_hash in latest:
+            ref = held[block_hash]
+            if ref is not None:
+                self._names.young[block_hash] = ref
+        self._names.turn()
+        if tier is Tier.HOST:
+            self._remember_host(latest)
+        self._claims.withdraw(tier, [ref for ref in held.values() if ref is not None])
+        held.clear()
+        self._unnamed = {h for h in self._unnamed if self._is_held(h)}
+        self._unkeyable &= self._unnamed
+        if not any(self._tiers.values()):
+            self.parking.clear()
+
+    def forget_past(self) -> None:
+        """Forget what was held before: the engine has started anew."""
+        self._names.clear()
+        self.left_host.clear()
+        self.doubled.clear()
+
+    def check(self) -> None:
+        """Verify the invariants; O(blocks held)."""
+        self.parking.check()
+        unnamed = {h for held in self._tiers.values() for h, ref in held.items() if ref is None}
+        named = {h for held in self._tiers.values() for h, ref in held.items() if ref is not None}
+        assert self._unnamed == unnamed, f"unnamed: {self._unnamed ^ unnamed}"
+        assert self._unkeyable <= unnamed, f"unkeyable, not held: {self._unkeyable - unnamed}"
+        assert not unnamed & named, f"named on one tier only: {unnamed & named}"
+
+    def _note_duplicates(self, tier: Tier, refs: Sequence[Ref]) -> None:
+        self._claims.duplicates[tier] += len(refs)
+        if self._claims.doubtful[tier]:
+            self._claims.confirm(tier, refs)
+        if tier is Tier.GPU:
+            for ref in refs:
+                self.doubled.add(ref, None)
+
+    def _hold(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
+        """Hold hashes whose event does not say which blocks they name; some may be named already."""
+        held = self._tiers[tier]
+        for block_hash in hashes:
+            ref = self.ref_of(block_hash)
+            if ref is not None:
+                self.store(tier, [block_hash], [ref])
+            elif block_hash in held:
+                self._claims.duplicates[tier] += 1
+            else:
+                held[block_hash] = None
+                self._unnamed.add(block_hash)
+
+    def _hold_unkeyable(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
+        self._hold(tier, hashes)
+        self._unkeyable.update(self._unnamed.intersection(hashes))
+
+    def _name_all(self, pairs: Iterable[tuple[EngineHash, Ref]]) -> None:
+        """Count these hashes wherever they are held, and adopt what waits under them."""
+        waiting = list(pairs)
+        while waiting:
+            block_hash, ref = waiting.pop()
+            if block_hash in self._unnamed:
+                self._drop_unnamed(block_hash)
+                self._name_held(block_hash, ref)
+            for piece in self.parking.take(block_hash):
+                refs = self._place(piece, ref)
+                adopted = list(zip(piece.hashes, refs, strict=False))
+                self._names.young.update(adopted)  # some may have left since; their children follow
+                self._names.turn()
+                waiting += adopted
+                self._unkeyable |= self._unnamed.intersection(piece.hashes[len(refs) :])
+
+    def _name_held(self, block_hash: EngineHash, ref: Ref) -> None:
+        for tier, held in self._tiers.items():
+            if block_hash in held and held[block_hash] is None:
+                held[block_hash] = ref
+                self._claims.announce(tier, [ref])
+
+    def _is_held(self, block_hash: EngineHash) -> bool:
+        return any(block_hash in held for held in self._tiers.values())
+
+    def _drop_unnamed(self, block_hash: EngineHash) -> None:
+        self._unnamed.discard(block_hash)
+        self._unkeyable.discard(block_hash)
+
+    def _remember_host(self, hashes: Iterable[EngineHash]) -> None:
+        self.left_host.young.update(dict.fromkeys(hashes))
+        self.left_host.turn()
+
+    def _unobserve(self, hashes: Sequence[EngineHash]) -> None:
+        """Blocks that evidence alone holds were removed from GPU, if they have a name."""
+        refs = [ref for ref in map(self._names.get, hashes) if ref is not None]
+        self._claims.observed.unmark(refs)

@@ -1,0 +1,333 @@
+"""One rank's books: what its events say, turned into claims.
+
+    event ──▶ tier, cache group ──▶ piece (tokens, identity) ──▶ parent known? ──▶ refs ──▶ GroupLedger
+                                                                    └─ no: parked under the parent
+
+Events are applied in order, each one a set operation; nothing an event says can make this raise. What
+cannot be credited is counted under a reason of ``ClaimSkip``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
+
+from indexer.block_index import BlockIndex, Ref
+from indexer.group_ledger import GroupLedger
+from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_piece
+from indexer.limits import IndexLimits
+from indexer.parent_links import ParentLinks
+from indexer.placement import Placement
+from indexer.rank_claims import RankClaims
+from protocol import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EngineHash,
+    KvEvent,
+    Tier,
+    tier_of,
+)
+
+
+class RankLedger:
+    """Applies one rank's events to its claims.
+
+    Attributes:
+        links: which block precedes which, as far as served requests tell; names unknown parents.
+        unknown_removals: by tier, removals of what was not held.
+        last_removal_at: by tier, when an event last removed or cleared what was held.
+        num_gpu_stored: blocks that events stored on GPU, duplicates included.
+        last_gpu_store_at: when one last did; None before the first.
+        last_confirmed_at: when an event last stored a block that was observed or predicted.
+        is_host_history_known: every block on HOST was heard of when it was stored, or is remembered.
+        was_cleared: an event cleared every tier since this was last set to False.
+    """
+
+    def __init__(self, index: BlockIndex, model: str, limits: IndexLimits) -> None:
+        self.skips: Counter[ClaimSkip] = Counter()
+        self.claims = RankClaims(index, limits)
+        self.links = ParentLinks(limits.remembered)
+        self.unknown_removals: Counter[Tier] = Counter()
+        self.last_removal_at: dict[Tier, float] = {}
+        self.num_gpu_stored = 0
+        self.last_gpu_store_at: float | None = None
+        self.last_confirmed_at: float | None = None
+        self.is_host_history_known = True
+        self.was_cleared = False
+        self._index = index
+        self._limits = limits
+        self._placement = Placement(index, model, self.skips)
+        self._groups: dict[int | None, GroupLedger] = {}
+        self._by_label: dict[tuple[int | None, str | None, int | None], GroupLedger] = {}
+        self._sparse: set[int] = set()
+        self._speaks_extra_keys = False
+
+    @property
+    def groups(self) -> Mapping[int | None, GroupLedger]:
+        """The cache groups that make claims."""
+        return self._groups
+
+    @property
+    def has_sparse_groups(self) -> bool:
+        """Whether a hit needs more than the blocks that are indexed."""
+        return bool(self._sparse)
+
+    @property
+    def num_orphans(self) -> int:
+        """Parked blocks."""
+        return sum(group.parking.num_blocks for group in self._groups.values())
+
+    @property
+    def geometries(self) -> Counter[tuple[int, bool]]:
+        """(block size, is_eagle) that the events use, with the number of blocks placed."""
+        return self._placement.geometries
+
+    def apply(self, events: Iterable[KvEvent], now: float) -> list[EngineHash]:
+        """Apply one batch. O(blocks and tokens in it).
+
+        Returns:
+            Hashes removed from HOST that were never held there, as far as is remembered.
+        """
+        strange: list[EngineHash] = []
+        num_confirmed = self.claims.num_confirmed
+        for event in events:
+            match event:
+                case BlockStored():
+                    self._store(event, now)
+                case BlockRemoved():
+                    strange += self._remove(event, now)
+                case AllBlocksCleared():
+                    self._clear(event, now)
+                case _:
+                    assert_never(event)
+        if self.claims.num_confirmed > num_confirmed:
+            self.last_confirmed_at = now
+        self._index.drop_unused()
+        return strange
+
+    def clear(self, now: float) -> None:
+        """Drop every claim: announced on any tier, observed, predicted, parked. O(claims)."""
+        for tier in Tier:
+            self._clear_tier(tier, now)
+        self.claims.predicted.clear()
+        self.links.clear()
+
+    def forget(self, now: float) -> None:
+        """Drop every claim and all memory: the engine is a new one."""
+        self.clear(now)
+        self.geometries.clear()
+        for group in self._groups.values():
+            group.forget_past()
+        self._groups.clear()
+        self._by_label.clear()
+        self._sparse.clear()
+        self._speaks_extra_keys = False
+        self.is_host_history_known = True
+
+    def doubt(self) -> None:
+        """Announced claims are older than a loss from here on; O(claims)."""
+        for tier in Tier:
+            doubtful = self.claims.doubtful[tier]
+            doubtful.update(ref for group in self._groups.values() for _, ref in group.held(tier))
+
+    def drop_doubtful(self) -> int:
+        """Drop the claims that are still doubtful; O(claims).
+
+        Returns:
+            Number dropped.
+        """
+        dropped = 0
+        for tier in Tier:
+            doubtful = self.claims.doubtful[tier].copy()
+            if not doubtful:
+                continue
+            for group in self._groups.values():
+                hashes = [h for h, ref in group.held(tier) if ref in doubtful]
+                group.remove(tier, hashes)
+                dropped += len(hashes)
+        return dropped
+
+    def link(self, local: int, parent: Ref) -> None:
+        """A served prompt has this block (by unchained hash) after ``parent``: name what waits."""
+        self.links.add(local, parent)
+        for group in self._groups.values():
+            piece = group.parking.starting_with(local)
+            if piece is not None:
+                self._name_parent(group, piece, local)
+
+    def num_claims(self, tier: Tier) -> int:
+        """Hashes held on a tier, unnamed ones apart; O(groups and unnamed hashes)."""
+        return sum(group.num_named(tier) for group in self._groups.values())
+
+    def residency(self, tier: Tier) -> list[EngineHash]:
+        """Engine hashes of the announced claims on a tier, over all groups."""
+        return [h for group in self._groups.values() for h, _ in group.held(tier)]
+
+    def check(self) -> None:
+        """Verify ledgers against the index; O(all blocks)."""
+        announced: dict[Tier, Counter[Ref]] = {tier: Counter() for tier in Tier}
+        for group in self._groups.values():
+            group.check()
+            for tier, counts in announced.items():
+                counts.update(ref for _, ref in group.held(tier))
+        assert len(self._groups) <= self._limits.groups
+        self.claims.check(announced)
+
+    def _store(self, event: BlockStored, now: float) -> None:
+        tier = self._local_tier(event.medium, event.locality)
+        group = self._group_of(event)
+        if tier is None or group is None or not event.block_hashes:
+            return
+        if tier is Tier.GPU:
+            self.num_gpu_stored += len(event.block_hashes)
+            self.last_gpu_store_at = now
+        if event.extra_keys is not None:
+            self._speaks_extra_keys = True
+        hashes = event.block_hashes
+        if self._lacks_identity(event, tier):
+            if group.hold_unresolved(tier, hashes):
+                self.is_host_history_known = False
+            return
+        known = self._known_refs(group, hashes)
+        if known is not None:
+            group.store(tier, hashes, known)
+        else:
+            self._store_piece(group, tier, read_piece(event, self.skips))
+
+    def _store_piece(self, group: GroupLedger, tier: Tier, piece: Piece) -> None:
+        if piece.parent is None:
+            group.store(tier, piece.hashes, self._placement.place(piece, None))
+            return
+        if piece.parent in piece.hashes:
+            self.skips[ClaimSkip.SELF_PARENT] += len(piece.hashes)
+            group.store(tier, piece.hashes, ())
+            return
+        parent = group.ref_of(piece.parent)
+        if parent is not None:
+            group.store(tier, piece.hashes, self._placement.place(piece, parent))
+        elif group.is_unkeyable(piece.parent):
+            self.skips[ClaimSkip.AFTER_UNIDENTIFIED] += len(piece.hashes)
+            group.store(tier, piece.hashes, ())
+        else:
+            group.park(tier, piece)
+            if self.links and (local := piece.first_local()) is not None:
+                self._name_parent(group, piece, local)
+
+    def _name_parent(self, group: GroupLedger, piece: Piece, local: int) -> None:
+        """Name the unknown parent of a parked piece, if served requests say which block it is."""
+        parent = self.links.get(local)
+        if parent is None or piece.parent is None or self._index.space_of(parent) is None:
+            return
+        if group.ref_of(piece.parent) is None:
+            group.name(piece.parent, parent)
+
+    def _remove(self, event: BlockRemoved, now: float) -> list[EngineHash]:
+        tier = self._local_tier(event.medium, event.locality)
+        if tier is None:
+            return []
+        if event.group_idx is not None and event.group_idx in self._sparse:
+            return []
+        hashes = event.block_hashes
+        unknown = hashes
+        for group in self._groups_of_removal(event.group_idx):
+            missing = set(group.remove(tier, hashes))
+            unknown = [h for h in unknown if h in missing] if missing else ()
+        if len(unknown) < len(hashes):
+            self.last_removal_at[tier] = now
+        return self._note_unknown(tier, unknown) if unknown else []
+
+    def _note_unknown(self, tier: Tier, hashes: Sequence[EngineHash]) -> list[EngineHash]:
+        self.unknown_removals[tier] += len(hashes)
+        if tier is not Tier.HOST or not self.is_host_history_known:
+            return []
+        memories = [group.left_host for group in self._groups.values()]
+        return [h for h in hashes if not any(h in left for left in memories)]
+
+    def _clear(self, event: AllBlocksCleared, now: float) -> None:
+        if event.medium is None:
+            self.clear(now)
+            self.was_cleared = True
+            return
+        tier = tier_of(event.medium)
+        if tier is None:
+            self.skips[ClaimSkip.UNKNOWN_MEDIUM] += 1
+        else:
+            self._clear_tier(tier, now)
+
+    def _clear_tier(self, tier: Tier, now: float) -> None:
+        self.last_removal_at[tier] = now
+        for group in self._groups.values():
+            if tier is Tier.HOST and group.num_held(tier) > self._limits.remembered:
+                self.is_host_history_known = False
+            group.clear(tier)
+        if tier is Tier.GPU:
+            self.claims.observed.clear()
+
+    def _local_tier(self, medium: str | None, locality: str | None) -> Tier | None:
+        if locality is not None and locality.upper() == "REMOTE":
+            self.skips[ClaimSkip.REMOTE] += 1
+            return None
+        tier = tier_of(medium)
+        if tier is None:
+            self.skips[ClaimSkip.UNKNOWN_MEDIUM] += 1
+        return tier
+
+    def _lacks_identity(self, event: BlockStored, tier: Tier) -> bool:
+        """Offload events may lack tokens, or the extra keys that the engine's GPU events carry."""
+        if not event.token_ids:
+            return True
+        return tier is not Tier.GPU and event.extra_keys is None and self._speaks_extra_keys
+
+    def _known_refs(self, group: GroupLedger, hashes: Sequence[EngineHash]) -> Sequence[Ref] | None:
+        """The blocks these hashes name already; None unless all of them do, so none is hashed twice."""
+        refs: list[Ref] = []
+        for block_hash in hashes:
+            ref = group.ref_of(block_hash)
+            if ref is None:
+                return None
+            refs.append(ref)
+        return refs
+
+    def _group_of(self, event: BlockStored) -> GroupLedger | None:
+        """The ledger of a store's cache group; None where the group makes no claims."""
+        label = (event.group_idx, event.spec_kind, event.sliding_window)
+        group = self._by_label.get(label)
+        if group is None:
+            group = self._identify_group(*label)
+            if group is not None and len(self._by_label) < 4 * self._limits.groups:
+                self._by_label[label] = group
+        return group
+
+    def _identify_group(
+        self, index: int | None, kind: str | None, sliding_window: int | None
+    ) -> GroupLedger | None:
+        group = self._groups.get(index)
+        if kind is None and (group is not None or index in self._sparse):
+            is_claiming: bool | None = group is not None
+        else:
+            is_claiming = makes_prefix_claims(kind, sliding_window)
+        if is_claiming:
+            if group is None and len(self._groups) >= self._limits.groups:
+                self.skips[ClaimSkip.TOO_MANY_GROUPS] += 1
+                return None
+            return group or self._new_group(index)
+        unknown = is_claiming is None
+        self.skips[ClaimSkip.UNKNOWN_GROUP_KIND if unknown else ClaimSkip.SPARSE_GROUP] += 1
+        if index is not None and group is None and len(self._sparse) < self._limits.groups:
+            self._sparse.add(index)
+        return None
+
+    def _new_group(self, index: int | None) -> GroupLedger:
+        group = GroupLedger(self.claims, self._placement.place, self.skips, self._limits)
+        self._groups[index] = group
+        return group
+
+    def _groups_of_removal(self, index: int | None) -> Sequence[GroupLedger]:
+        """The ledgers a removal speaks of. Engines may name the group in one kind of event only."""
+        group = self._groups.get(index)
+        if group is not None:
+            return (group,)
+        if index is None:
+            return tuple(self._groups.values())
+        unlabelled = self._groups.get(None)
+        return () if unlabelled is None else (unlabelled,)

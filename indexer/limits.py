@@ -1,0 +1,43 @@
+"""Bounds of the index, all in one place: what is kept, how many, how long."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLimits:
+    """Sizes a rank and times in seconds. At each bound the oldest goes first, and is counted.
+
+    Attributes:
+        orphans: parked blocks whose parent is unknown.
+        unresolved: blocks announced without tokens and not yet named otherwise.
+        groups: cache groups that make claims.
+        observed: blocks held by evidence alone.
+        predicted: blocks dispatched and not yet heard of.
+        remembered: hashes a tier that were held a while ago, in each of two generations.
+        observed_ttl_exact_s: on a rank whose events are unbroken they confirm or deny evidence soon;
+            SGLang flushes every 40 decode steps.
+        observed_ttl_s: on every other rank.
+        predicted_ttl_s: until a dispatched request must have been heard of.
+        doubt_ttl_s: claims older than an unrepaired loss, until confirmed.
+        silence_bound_s: a rank that owes events and publishes nothing for so long is stale.
+        contradictions: reports in a row that fall short of the claims before the rank is purged.
+        settle_s: how long an unexplained hit waits for events that are under way.
+        unexplained_hits: such reports before they make a finding.
+        finding_hold_s: a finding clears when its cause has not been seen for so long.
+    """
+
+    orphans: int = 8_192
+    unresolved: int = 8_192
+    groups: int = 16
+    observed: int = 16_384
+    predicted: int = 16_384
+    remembered: int = 2_048
+    observed_ttl_exact_s: float = 30.0
+    observed_ttl_s: float = 600.0
+    predicted_ttl_s: float = 30.0
+    doubt_ttl_s: float = 600.0
+    silence_bound_s: float = 60.0
+    contradictions: int = 3
+    settle_s: float = 2.0
+    unexplained_hits: int = 3
+    finding_hold_s: float = 600.0

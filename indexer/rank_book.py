@@ -1,0 +1,342 @@
+"""Everything the index knows of one rank, and what that makes of its trust.
+
+The stream says how complete the events are; here that is combined with what the claims themselves tell: a
+loss stops mattering when no claim is older than it, a rank that owes events and is silent is stale, and so
+is one whose reports contradict its claims, until one agrees again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from indexer.actions import ForgetReason
+from indexer.block_index import BlockIndex, Run
+from indexer.dispatches import Dispatches
+from indexer.engine_version import are_events_believed
+from indexer.evidence import Evidence, Verdict
+from indexer.family import Family, Geometry
+from indexer.hit_audit import HitAudit, HitReport
+from indexer.identity import ClaimSkip
+from indexer.ledger import RankLedger
+from indexer.limits import IndexLimits
+from indexer.match import Prompt, RankMatch
+from indexer.parity import Parity
+from indexer.prompt_blocks import PromptBlocks
+from indexer.rank_state import RankState
+from indexer.trust import Trust
+from protocol import EngineHash, EngineKind, EventBatch, Rank, Tier, WorkerSpec
+
+DEFAULT_BLOCK_SIZE = 16
+_MAX_GEOMETRIES = 4
+
+
+@dataclass(slots=True)
+class StrangeRemovals:
+    """Removals from HOST, on a rank with unbroken events, of blocks that were never stored there."""
+
+    num_blocks: int = 0
+    first_at: float = 0.0
+    last_at: float = 0.0
+    example: EngineHash = 0
+
+
+class RankBook:
+    """One rank: ledger, evidence, dispatches, audits."""
+
+    def __init__(
+        self,
+        rank: Rank,
+        spec: WorkerSpec,
+        family: Family,
+        index: BlockIndex,
+        limits: IndexLimits,
+        now: float,
+    ) -> None:
+        self.rank = rank
+        self.spec = spec
+        self.family = family
+        self.added_at = now
+        self.is_believed = are_events_believed(spec.engine, spec.version)
+        self.ledger = RankLedger(index, spec.model, limits)
+        self.slot = self.ledger.claims.slot
+        self.evidence = Evidence(self.ledger)
+        self.dispatches = Dispatches(self.ledger.claims)
+        self.audit = HitAudit(self.ledger, self.dispatches, limits)
+        self.parity = Parity()
+        self.strange_removals = StrangeRemovals()
+        self.num_batches = 0
+        self.num_losses = 0
+        self.num_awaited = 0
+        self.resets: Counter[ForgetReason] = Counter()
+        self.last_batch_at: float | None = None
+        self.last_loss_at: float | None = None
+        self.awaited_since: float | None = None
+        self._limits = limits
+        self._said = Trust.NONE
+        self._doubt_ends_at: float | None = None
+        self._is_contradicted = False
+        self._is_incomplete = False
+        self._nothing_found: RankMatch | None = None
+        self._lookups: Sequence[tuple[Family, Geometry]] = ()
+        self._num_geometries: int | None = None
+
+    # What events say
+
+    def apply(self, batch: EventBatch, now: float) -> None:
+        """Apply one batch of the rank's stream."""
+        self.num_batches += 1
+        self.last_batch_at = now
+        self.awaited_since, self.num_awaited = None, 0
+        if not self.is_believed:
+            self.ledger.skips[ClaimSkip.UNBELIEVED] += 1
+            return
+        strange = self.ledger.apply(batch.events, now)
+        if self.ledger.was_cleared:
+            self._on_cleared()
+        if strange and self._said is Trust.EXACT:
+            self._note_strange(strange, now)
+        if self.ledger.last_confirmed_at == now:
+            self.parity.confirm()
+
+    def forget(self, reason: ForgetReason, now: float) -> None:
+        """What was known is void: drop every claim and every memory."""
+        self.resets[reason] += 1
+        self.ledger.forget(now)
+        self._num_geometries = None
+        self.dispatches.clear()
+        self._reset_suspicions()
+        self.parity.confirm()
+
+    def record_loss(self, now: float) -> None:
+        """Claims made so far are doubtful. They age out at the latest ``doubt_ttl_s`` from the first."""
+        self.num_losses += 1
+        self.last_loss_at = now
+        self.ledger.is_host_history_known = False
+        self.ledger.doubt()
+        if self._doubt_ends_at is None:
+            self._doubt_ends_at = now + self._limits.doubt_ttl_s
+
+    def set_trust(self, trust: Trust) -> None:
+        """What the stream says of itself."""
+        if trust in (Trust.JOINED, Trust.DEGRADED):
+            self.ledger.is_host_history_known = False
+        self._said = trust
+
+    # What requests say
+
+    def dispatch(self, prompt: Prompt, now: float) -> None:
+        """A request was sent to the rank."""
+        self.dispatches.dispatch(self.blocks(prompt), now)
+
+    def observe(self, prompt: Prompt, now: float) -> None:
+        """The first token of its answer came."""
+        blocks = self.blocks(prompt)
+        self.evidence.counters.served += 1
+        self.dispatches.touch(blocks, now)
+        self.evidence.observe(blocks, self.trust(now), now)
+
+    def report(
+        self,
+        prompt: Prompt,
+        cached_tokens: int | None,
+        at_decision: RankMatch,
+        decided_at: float,
+        now: float,
+    ) -> None:
+        """The answer ended; the engine reported so many cached tokens, or nothing."""
+        blocks = self.blocks(prompt)
+        self.dispatches.touch(blocks, now)
+        self._await_events(blocks, cached_tokens, at_decision, decided_at, now)
+        if cached_tokens is None or blocks.block_size != at_decision.block_size:
+            return
+        verdict = self.evidence.weigh(blocks, cached_tokens, at_decision, decided_at, now)
+        if verdict is Verdict.AGREES:
+            self._is_contradicted = False
+        elif verdict is Verdict.CONTRADICTS and self.evidence.streak >= self._limits.contradictions:
+            self._purge(blocks, now)
+        if at_decision.trust is Trust.EXACT and self.trust(now) is Trust.EXACT:
+            explained = at_decision.matched_blocks + at_decision.predicted_blocks
+            cached = min(cached_tokens // blocks.block_size, len(blocks.keys))
+            self.audit.add(HitReport(blocks, explained, cached, decided_at, now), now)
+
+    # What follows
+
+    def trust(self, now: float) -> Trust:
+        """How far the claims can be believed."""
+        said = self._said
+        if self._is_plain and said is Trust.EXACT and self.awaited_since is None:
+            return said
+        if not self.is_believed:
+            return Trust.NONE
+        if said in (Trust.NONE, Trust.REBUILDING):
+            return said
+        if self._is_contradicted or self.is_silent(now):
+            return Trust.STALE
+        if said is Trust.DEGRADED and not self.ledger.claims.num_doubtful:
+            return Trust.JOINED
+        if said is Trust.EXACT and self._is_incomplete:
+            return Trust.JOINED
+        return said
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.is_believed and not (self._is_contradicted or self._is_incomplete)
+
+    def rank_match(self, found: tuple[int, Run] | None, now: float) -> RankMatch:
+        """What was found for the rank, (block size, run) or None, as the planner wants it."""
+        trust = self.trust(now)
+        if found is None:
+            same = self._nothing_found
+            if same is None or same.trust is not trust or same.block_size != self.geometry[0]:
+                same = self._nothing_found = RankMatch(self.rank, trust, self.geometry[0])
+            return same
+        block_size, run = found
+        return RankMatch(
+            self.rank, trust, block_size,
+            run.gpu + run.observed, run.host, run.storage, run.predicted, run.observed,
+        )  # fmt: skip
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the rank owes events and has published nothing for too long."""
+        since = self.awaited_since
+        return since is not None and now - since > self._limits.silence_bound_s
+
+    @property
+    def geometry(self) -> Geometry:
+        """The geometry that most of the rank's events use; the advertised one before the first."""
+        return self.lookups[0][1]
+
+    @property
+    def lookups(self) -> Sequence[tuple[Family, Geometry]]:
+        """Where the rank is looked up, the most used geometry first; the longest match wins."""
+        used = self.ledger.geometries
+        if len(used) != self._num_geometries or len(used) > 1:
+            self._num_geometries = len(used)
+            first = [geometry for geometry, _ in used.most_common(_MAX_GEOMETRIES)]
+            advertised = (self.spec.block_size or DEFAULT_BLOCK_SIZE, False)
+            self._lookups = [(self.family, geometry) for geometry in first or [advertised]]
+        return self._lookups
+
+    def blocks(self, prompt: Prompt) -> PromptBlocks:
+        """The prompt as the rank would keep it; no block where it does not serve the model."""
+        geometry = self.geometry
+        key_space = self.family.key_space(prompt, geometry)
+        if key_space is None:
+            return PromptBlocks(prompt.space(geometry[0], is_eagle=geometry[1]), (), prompt.tokens)
+        keys = prompt.keys(geometry[0], is_eagle=geometry[1])
+        return PromptBlocks(key_space, keys, prompt.tokens)
+
+    def tick(self, now: float) -> None:
+        """Expire what is too old."""
+        claims, limits = self.ledger.claims, self._limits
+        is_exact = self.trust(now) is Trust.EXACT
+        ttl = limits.observed_ttl_exact_s if is_exact else limits.observed_ttl_s
+        claims.observed.expire(now - ttl)
+        claims.predicted.expire(now - limits.predicted_ttl_s)
+        if self._doubt_ends_at is not None and now >= self._doubt_ends_at:
+            self.ledger.drop_doubtful()
+            self._doubt_ends_at = None
+        self.audit.settle(now)
+
+    def close(self) -> None:
+        """Drop everything and give the slot back; the book is of no use afterwards."""
+        self.ledger.forget(self.added_at)
+        self.ledger.claims.close()
+
+    def state(self, now: float) -> RankState:
+        """A snapshot."""
+        ledger, counters = self.ledger, self.evidence.counters
+        groups = ledger.groups.values()
+        return RankState(
+            rank=self.rank,
+            model=self.spec.model,
+            trust=self.trust(now),
+            block_size=self.geometry[0],
+            advertised_block_size=self.spec.block_size,
+            blocks={tier: ledger.num_claims(tier) for tier in Tier},
+            observed=len(ledger.claims.observed),
+            predicted=len(ledger.claims.predicted),
+            doubtful=ledger.claims.num_doubtful,
+            orphans=ledger.num_orphans,
+            unnamed=sum(group.num_unnamed for group in groups),
+            duplicates=dict(ledger.claims.duplicates),
+            unknown_removals=dict(ledger.unknown_removals),
+            skips=dict(ledger.skips),
+            served=counters.served,
+            reports=counters.reports,
+            claimed_blocks=counters.claimed_blocks,
+            reported_blocks=counters.reported_blocks,
+            contradictions=counters.contradictions,
+            purges=counters.purges,
+            losses=self.num_losses,
+            resets=dict(self.resets),
+            last_batch_at=self.last_batch_at,
+        )
+
+    def check(self) -> None:
+        """Verify the invariants; O(all blocks)."""
+        self.ledger.check()
+        self.dispatches.check()
+
+    def _on_cleared(self) -> None:
+        """Every tier was cleared by an event: what is known is complete again."""
+        self.ledger.was_cleared = False
+        self._is_incomplete = False
+        self._is_contradicted = False
+        self._doubt_ends_at = None
+        self.evidence.streak = 0
+        if self.spec.engine is EngineKind.SGLANG:
+            # Other engines may clear GPU, announce everything, and keep what they offloaded.
+            self.ledger.is_host_history_known = True
+
+    def _reset_suspicions(self) -> None:
+        self._is_contradicted = False
+        self._is_incomplete = False
+        self._doubt_ends_at = None
+        self.awaited_since, self.num_awaited = None, 0
+        self.evidence.streak = 0
+        self.audit.clear()
+        self.strange_removals = StrangeRemovals()
+
+    def _note_strange(self, hashes: list[EngineHash], now: float) -> None:
+        strange = self.strange_removals
+        if not strange.num_blocks or now - strange.last_at > self._limits.finding_hold_s:
+            strange.num_blocks, strange.first_at = 0, now
+        strange.num_blocks += len(hashes)
+        strange.last_at, strange.example = now, hashes[-1]
+
+    def _purge(self, blocks: PromptBlocks, now: float) -> None:
+        """The claims were wrong too often. What this very request proves stays."""
+        if self.ledger.has_sparse_groups:
+            return  # there a hit needs more than the blocks that are indexed: the claims may be true
+        self.evidence.counters.purges += 1
+        self.evidence.streak = 0
+        self._is_contradicted = self._is_incomplete = True
+        self.ledger.clear(now)
+        self.ledger.is_host_history_known = False
+        self.audit.clear()
+        self.evidence.observe(blocks, self.trust(now), now)
+
+    def _await_events(
+        self,
+        blocks: PromptBlocks,
+        cached_tokens: int | None,
+        at_decision: RankMatch,
+        decided_at: float,
+        now: float,
+    ) -> None:
+        """Note whether the engine owes a store for this request, and whether one was heard."""
+        held = at_decision.matched_blocks
+        if cached_tokens is not None:
+            held = max(held, -(-cached_tokens // blocks.block_size))
+        elif self.num_batches and at_decision.trust is not Trust.EXACT:
+            return  # it may hold more than we know of
+        if len(blocks.keys) <= held:
+            return
+        if self.last_batch_at is None or self.last_batch_at < decided_at:
+            self.num_awaited += 1
+            if self.awaited_since is None:
+                self.awaited_since = now
+        confirmed_at = self.ledger.last_confirmed_at
+        if confirmed_at is None or confirmed_at < decided_at:
+            self.parity.served(self.ledger.num_gpu_stored, now)

@@ -1,0 +1,109 @@
+"""One rank's bits in the block index: announced tiers, observed, predicted, and what is doubtful.
+
+The ledger says which blocks an event names; here they become bits. Events outrank evidence: a block that
+is stored on GPU is no longer observed or predicted but announced, and one that is removed from GPU is not
+observed either. A prediction outlives a removal, for it speaks of what is to come.
+
+Two engine hashes may name the same block (namespaces that the engine does not tell apart, or several
+cache groups); the bit then stays until the last of them is removed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from indexer.aged_marks import AgedMarks
+from indexer.block_index import GPU, OBSERVED, PREDICTED, BlockIndex, Ref
+from indexer.limits import IndexLimits
+from indexer.prompt_blocks import PromptBlocks
+from protocol import Tier
+
+
+class RankClaims:
+    """The bits of one slot.
+
+    Attributes:
+        doubtful: announced claims by tier that are older than an unrepaired loss.
+        duplicates: by tier, stores of what was held.
+        num_confirmed: blocks that were observed or predicted when an event stored them.
+    """
+
+    def __init__(self, index: BlockIndex, limits: IndexLimits) -> None:
+        self.index = index
+        self.slot = index.take_slot()
+        self.observed = AgedMarks(index, self.slot, OBSERVED, limits.observed)
+        self.predicted = AgedMarks(index, self.slot, PREDICTED, limits.predicted)
+        self.doubtful: dict[Tier, set[Ref]] = {tier: set() for tier in Tier}
+        self.duplicates: Counter[Tier] = Counter()
+        self.num_confirmed = 0
+        self._shared: Counter[tuple[Tier, Ref]] = Counter()
+
+    @property
+    def num_doubtful(self) -> int:
+        """Doubtful claims, a block counted once a tier."""
+        return sum(map(len, self.doubtful.values()))
+
+    def announce(self, tier: Tier, refs: Sequence[Ref]) -> None:
+        """An event stored the blocks on the tier; none of them under a hash it was held by before."""
+        bit = 1 << tier
+        cleared = OBSERVED | PREDICTED if tier is Tier.GPU else 0
+        for ref, before in self.index.claim(refs, self.slot, bit, cleared):
+            if before & bit:
+                self._shared[tier, ref] += 1
+            self._supersede(ref, before & cleared)
+        if self.doubtful[tier]:
+            self.confirm(tier, refs)
+
+    def withdraw(self, tier: Tier, refs: Sequence[Ref]) -> None:
+        """An event removed the blocks from the tier; all were announced there."""
+        if self._shared:
+            refs = [ref for ref in refs if not self._drop_share(tier, ref)]
+        bits = GPU | OBSERVED if tier is Tier.GPU else 1 << tier
+        for ref, before in self.index.release(refs, self.slot, bits):
+            if before & OBSERVED:
+                self.observed.forget(ref)
+        if self.doubtful[tier]:
+            self.confirm(tier, refs)
+
+    def confirm(self, tier: Tier, refs: Iterable[Ref]) -> None:
+        """The claims on these blocks are true after all, or gone: not doubtful."""
+        self.doubtful[tier].difference_update(refs)
+
+    def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[int]]:
+        """Refs of a prompt's blocks, and this rank's bits on each."""
+        return blocks.look(self.index, self.slot)
+
+    def bits(self, refs: Iterable[Ref]) -> list[int]:
+        """This rank's bits on each block."""
+        return [self.index.bits(ref, self.slot) for ref in refs]
+
+    def close(self) -> None:
+        """Give the slot back; every bit has been cleared."""
+        self.index.free_slot(self.slot)
+
+    def check(self, announced: dict[Tier, Counter[Ref]]) -> None:
+        """Verify that the index holds exactly these announced claims and the marks."""
+        bits_of = dict(self.index.blocks_of(self.slot))
+        for tier, counts in announced.items():
+            expected = {ref for ref, bits in bits_of.items() if bits >> tier & 1}
+            assert counts.keys() == expected, f"{tier.name}: {counts.keys() ^ expected}"
+            shares = {ref: count - 1 for ref, count in counts.items() if count > 1}
+            assert shares == {ref: n for (t, ref), n in self._shared.items() if t is tier}
+            assert self.doubtful[tier] <= expected
+        self.observed.check({ref for ref, bits in bits_of.items() if bits & OBSERVED})
+        self.predicted.check({ref for ref, bits in bits_of.items() if bits & PREDICTED})
+        assert not any(bits & GPU and bits & (OBSERVED | PREDICTED) for bits in bits_of.values())
+
+    def _supersede(self, ref: Ref, marks: int) -> None:
+        if marks & OBSERVED:
+            self.observed.forget(ref)
+        if marks & PREDICTED:
+            self.predicted.forget(ref)
+        self.num_confirmed += marks != 0
+
+    def _drop_share(self, tier: Tier, ref: Ref) -> bool:
+        count = self._shared.get((tier, ref), 0)
+        if count > 1:
+            self._shared[tier, ref] = count - 1
+        elif count == 1:
+            del self._shared[tier, ref]
+        return count > 0

@@ -1,0 +1,78 @@
+"""Snapshots of what the index knows, as the debug pages and metrics show it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from indexer.actions import ForgetReason
+from indexer.identity import ClaimSkip
+from indexer.trust import Trust
+from protocol import Rank, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """One rank.
+
+    Attributes:
+        block_size: at which the rank is looked up first; its events' own where it has any.
+        advertised_block_size: as the engine says it; None where it says nothing.
+        blocks: announced claims by tier.
+        observed: blocks held by evidence; those that are announced as well on HOST or STORAGE included.
+        predicted: blocks dispatched and not yet heard of.
+        doubtful: announced claims older than an unrepaired loss.
+        orphans: parked blocks whose parent is unknown.
+        unnamed: blocks held that are credited nowhere: orphans, stores without tokens, unknown identity.
+        duplicates: by tier, stores of what was held.
+        unknown_removals: by tier, removals of what was not held.
+        skips: events and blocks that made no claim, by reason.
+        claimed_blocks, reported_blocks: matched at decision time, and reported as cached, over the
+            requests with a report.
+        resets: how often every claim was dropped, by reason.
+        contradictions: reports that fell short of the claims; ``purges`` followed from them.
+    """
+
+    rank: Rank
+    model: str
+    trust: Trust
+    block_size: int
+    advertised_block_size: int | None
+    blocks: Mapping[Tier, int]
+    observed: int
+    predicted: int
+    doubtful: int
+    orphans: int
+    unnamed: int
+    duplicates: Mapping[Tier, int]
+    unknown_removals: Mapping[Tier, int]
+    skips: Mapping[ClaimSkip, int]
+    served: int
+    reports: int
+    claimed_blocks: int
+    reported_blocks: int
+    contradictions: int
+    purges: int
+    losses: int
+    resets: Mapping[ForgetReason, int]
+    last_batch_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """The whole fleet.
+
+    Attributes:
+        blocks: distinct blocks with a holder, over all key spaces.
+        claims: announced, by tier, over all ranks.
+        skips: events and blocks that made no claim, by reason, departed workers included.
+    """
+
+    workers: int = 0
+    ranks: int = 0
+    key_spaces: int = 0
+    blocks: int = 0
+    claims: Mapping[Tier, int] = field(default_factory=dict)
+    observed: int = 0
+    predicted: int = 0
+    doubtful: int = 0
+    orphans: int = 0
+    skips: Mapping[ClaimSkip, int] = field(default_factory=dict)

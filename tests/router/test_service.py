@@ -1,0 +1,251 @@
+"""The whole router in this process: learned workers, events, both ports, shutdown in order."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from prompt import bundled_model_dir
+from router.config import load_config
+from router.ports import PortInUseError, listen
+from router.service import serve
+from tests.router.front_door import bundled_model
+from tests.router.stub_engine import StubEngine, answer_chat, stub_engine, stub_publisher, until
+from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hello there, how are you today?"}]}
+
+
+@dataclass
+class Service:
+    """A running router."""
+
+    task: asyncio.Task[None]
+    data: httpx.AsyncClient
+    control: httpx.AsyncClient
+
+    async def ready(self) -> None:
+        """Wait until it is."""
+        async with asyncio.timeout(10):
+            while not await self.is_ready():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def is_ready(self) -> bool:
+        """Does ``/ready`` say so?"""
+        try:
+            return (await self.data.get("/ready")).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    async def workers(self) -> list[dict[str, object]]:
+        """``/debug/workers``."""
+        shown: list[dict[str, object]] = (await self.control.get("/debug/workers")).json()
+        return shown
+
+
+def stop() -> None:
+    """As an operator would."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@asynccontextmanager
+async def service(*engines: StubEngine, **overrides: object) -> AsyncIterator[Service]:
+    """Serve before these engines; ended when the block is left, if not before."""
+    ports = []
+    for _ in range(2):
+        with listen("127.0.0.1", 0) as free:
+            ports.append(free.getsockname()[1])
+    settings: dict[str, object] = {
+        "port": ports[0],
+        "control_port": ports[1],
+        "workers": [engine.url for engine in engines],
+        "ready": {"min_workers": len(engines)},
+        "drain": {"window_s": 0.0, "finish_s": 5.0},
+    }
+    config = load_config(None, settings | overrides, {})
+    task = asyncio.get_running_loop().create_task(serve(config))
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    async with (
+        httpx.AsyncClient(base_url=urls[0], timeout=10) as data,
+        httpx.AsyncClient(base_url=urls[1], timeout=10) as control,
+    ):
+        try:
+            yield Service(task, data, control)
+        finally:
+            if not task.done():
+                stop()
+            async with asyncio.timeout(10):
+                await task
+
+
+async def test_one_url_is_enough() -> None:
+    """Model, ranks, tokenizer and events come from the engine; a prompt goes where its blocks are."""
+    tokenizer = str(bundled_model_dir())
+    async with (
+        stub_publisher() as publisher,
+        stub_engine(tokenizer=tokenizer, kv_events=publisher.kv_events) as warm,
+        stub_engine(tokenizer=tokenizer) as cold,
+        service(warm, cold) as router,
+    ):
+        await router.ready()
+        first = (await router.control.post("/debug/route", json=BODY)).json()
+        assert first["prompt_tokens"] >= 8
+        assert first["unrouted_by"] is None
+
+        model = bundled_model()
+        tokens = model.encode(model.render_chat(BODY), add_special_tokens=False)
+        publisher.store(tokens[:8])
+        async with asyncio.timeout(5):
+            while True:
+                (shown,) = (await router.workers())[0]["ranks"]  # type: ignore[misc]
+                if shown["last_seq"] == 0:  # type: ignore[has-type]
+                    break
+        decision = (await router.control.post("/debug/route", json=BODY)).json()
+        best = decision["candidates"][0]
+        assert (best["worker"], best["gpu_blocks"], best["trust"]) == (warm.name, 2, "exact")
+        answers = [await router.data.post("/v1/chat/completions", json=BODY) for _ in range(5)]
+        assert {answer.headers["x-kvroute-worker"] for answer in answers} == {warm.name}
+        request_id = answers[-1].headers["x-request-id"]
+        logged = (await router.control.get(f"/debug/decisions/{request_id}")).json()
+        assert logged["chosen"]["worker"] == warm.name
+        metrics = (await router.control.get("/metrics")).text
+        assert 'kvroute_requests_total{api="chat",status="2xx"} 5.0' in metrics
+        assert "kvroute_leases_open 0.0" in metrics
+
+
+async def test_early_requests_get_503_and_workers_may_come_late() -> None:
+    async with stub_engine() as engine:
+        engine.is_healthy = False
+        async with service(engine) as router:
+            await until(lambda: bool(engine.worker.requests))
+            early = await router.data.post("/v1/chat/completions", json=BODY)
+            assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+            assert (await router.data.get("/health")).status_code == 200
+            engine.is_healthy = True
+            await router.ready()
+            assert (await router.data.post("/v1/chat/completions", json=BODY)).status_code == 200
+
+
+async def test_the_official_client() -> None:
+    events = [
+        b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
+        b'"choices":[{"index":0,"delta":{"role":"assistant","content":"%s"}}]}\n\n' % word
+        for word in (b"one", b" two")
+    ]
+
+    async def script(peer: Peer) -> None:
+        if b'"stream":true' not in peer.request.body:
+            await answer_chat(peer)
+            return
+        await peer.send(SSE_HEAD)
+        for event in [*events, b"data: [DONE]\n\n"]:
+            await peer.send(chunk(event))
+        await peer.send(LAST_CHUNK)
+
+    async with stub_engine(script=script) as engine, service(engine) as router:
+        await router.ready()
+        base_url = f"{router.data.base_url}/v1"
+        async with openai.AsyncOpenAI(base_url=base_url, api_key="k", max_retries=0) as client:
+            user = ChatCompletionUserMessageParam(role="user", content="hello")
+            whole = await client.chat.completions.create(model="m", messages=[user])
+            assert whole.choices[0].message.content == "ok"
+            stream = await client.chat.completions.create(model="m", messages=[user], stream=True)
+            assert [part.choices[0].delta.content async for part in stream] == ["one", " two"]
+            with pytest.raises(openai.NotFoundError, match="no worker serves the model 'x'"):
+                await client.chat.completions.create(model="x", messages=[user])
+            assert [model.id async for model in client.models.list()] == ["m"]
+
+
+async def test_a_worker_with_faults_is_left_alone_and_tried_again() -> None:
+    is_broken = True
+
+    async def script(peer: Peer) -> None:
+        if is_broken:
+            peer.reset()
+        else:
+            await answer_chat(peer)
+
+    breaker = {"num_faults": 3, "cool_down_s": 0.5}
+    async with (
+        stub_engine(script=script) as bad,
+        stub_engine() as good,
+        service(bad, good, breaker=breaker, policy="round_robin") as router,
+    ):
+        await router.ready()
+        for _ in range(30):
+            answer = await router.data.post("/v1/chat/completions", json=BODY)
+            assert answer.status_code == 200
+        assert bad.num_served <= 6
+        is_broken = False
+        served = bad.num_served
+        async with asyncio.timeout(5):
+            while bad.num_served == served:
+                answer = await router.data.post("/v1/chat/completions", json=BODY)
+                assert answer.status_code == 200
+                await asyncio.sleep(0.05)
+
+
+async def test_sigterm_turns_unready_serves_on_finishes_streams_and_ends() -> None:
+    release = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if b'"stream":true' not in peer.request.body:
+            await answer_chat(peer)
+            return
+        await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        await release.wait()
+        await peer.send(chunk(b"data: 2\n\n") + LAST_CHUNK)
+
+    drain = {"window_s": 0.5, "finish_s": 5.0}
+    async with stub_engine(script=script) as engine, service(engine, drain=drain) as router:
+        await router.ready()
+        streaming = BODY | {"stream": True}
+        async with router.data.stream("POST", "/v1/chat/completions", json=streaming) as stream:
+            lines = stream.aiter_text()
+            assert await anext(lines) == "data: 1\n\n"
+            stop()
+            async with asyncio.timeout(5):
+                while await router.is_ready():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert (await router.data.get("/health")).status_code == 200
+            assert (await router.data.post("/v1/chat/completions", json=BODY)).status_code == 200
+            await asyncio.sleep(0.8)  # past the window
+            assert not router.task.done()
+            with pytest.raises(httpx.ConnectError):
+                await httpx.AsyncClient().get(str(router.data.base_url))
+            release.set()
+            assert await anext(lines) == "data: 2\n\n"
+        async with asyncio.timeout(5):
+            await router.task
+
+
+async def test_a_second_signal_cuts_it_short() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        await peer.gone()
+
+    drain = {"window_s": 60.0, "finish_s": 60.0}
+    async with stub_engine(script=script) as engine, service(engine, drain=drain) as router:
+        await router.ready()
+        async with router.data.stream("POST", "/v1/chat/completions", json=BODY) as stream:
+            assert await anext(stream.aiter_text()) == "data: 1\n\n"
+            stop()
+            await asyncio.sleep(0.05)
+            stop()
+            async with asyncio.timeout(5):
+                await router.task
+
+
+async def test_a_taken_port_is_an_error_that_names_it() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        config = load_config(None, {"port": port, "control_port": 0}, {})
+        with pytest.raises(PortInUseError, match=str(port)):
+            await serve(config)

@@ -70,6 +70,7 @@ class WorkerEntry(_Section):
     """One worker. A plain string stands for its URL.
 
     Attributes:
+        url: base URL of the engine.
         name: as decisions and headers show it; host and port of the URL where it is not given.
     """
 
@@ -91,6 +92,16 @@ class EngineRates(_Section):
     """Rates and hit weights that are known; what is left out is learned or has its default.
 
     A hit weight is the share of a block's prefill that a hit on the tier saves, and sets the tier's rate.
+
+    Attributes:
+        prefill_tokens_per_s: of a short prompt. Where it is set, nothing is learned.
+        attention_doubling_tokens: prompt length at which attention doubles the cost of prefill.
+        load_back_tokens_per_s: pinned host memory to GPU.
+        fetch_tokens_per_s: storage to host memory.
+        decode_ms: one decode step of a small batch; no term of the cost rests on it.
+        decode_ms_per_request: what each further running request adds to a decode step.
+        host_hit_weight: in place of ``load_back_tokens_per_s``.
+        storage_hit_weight: in place of ``fetch_tokens_per_s``.
     """
 
     prefill_tokens_per_s: Rate | None = None
@@ -119,7 +130,14 @@ class EngineRates(_Section):
 
 
 class Limits(_Section):
-    """Beyond ``max_body_bytes`` a request gets 413, beyond ``max_in_flight`` 429."""
+    """How much the router takes on.
+
+    Attributes:
+        max_body_bytes: a longer request body is answered 413.
+        max_in_flight: requests being served; a further one is answered 429.
+        max_workers: a further one is refused, in this file and on the control port.
+        max_attempts: workers that one request is sent to before its error is passed on.
+    """
 
     max_body_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 64 * 1024 * 1024
     max_in_flight: Annotated[int, Field(ge=1)] = 4096
@@ -128,7 +146,15 @@ class Limits(_Section):
 
 
 class Timeouts(_Section):
-    """Seconds. Nothing bounds a live answer as a whole: ``idle_s`` bounds silence between its chunks."""
+    """Seconds. Nothing bounds a live answer as a whole: ``idle_s`` bounds silence between its chunks.
+
+    Attributes:
+        connect_s: to connect to a worker.
+        first_byte_s: until the first byte of a worker's answer.
+        idle_s: of silence within an answer.
+        keep_alive_s: that an idle client connection is kept.
+        probe_s: of each of the router's own calls to a worker.
+    """
 
     connect_s: Seconds = 5.0
     first_byte_s: Seconds = 600.0
@@ -138,7 +164,13 @@ class Timeouts(_Section):
 
 
 class Health(_Section):
-    """Probes of ``/health``: ``failure_threshold`` failures in a row take a worker out of rotation."""
+    """Probes of every worker's ``/health``.
+
+    Attributes:
+        interval_s: between two probes.
+        failure_threshold: failures in a row that take a worker out of rotation; one success brings it back.
+        refresh_s: after which a worker is asked again what it is.
+    """
 
     interval_s: Seconds = 5.0
     failure_threshold: Annotated[int, Field(ge=1, le=100)] = 3
@@ -146,7 +178,13 @@ class Health(_Section):
 
 
 class BreakerConfig(_Section):
-    """See ``router.breaker``."""
+    """The circuit breaker of each worker.
+
+    Attributes:
+        num_faults: 5xx answers (503 apart) and broken connections in a row that open it.
+        cool_down_s: until it is tried again; doubles with each further fault.
+        max_cool_down_s: upper bound of that.
+    """
 
     num_faults: Annotated[int, Field(ge=1, le=1000)] = 5
     cool_down_s: Seconds = 5.0
@@ -160,14 +198,24 @@ class BreakerConfig(_Section):
 
 
 class Ready(_Section):
-    """``/ready`` waits for ``min_workers``, and for their indexes at most ``recovery_s``."""
+    """What ``/ready`` waits for.
+
+    Attributes:
+        min_workers: that serve.
+        recovery_s: at most so long for the replayed events of a worker.
+    """
 
     min_workers: Annotated[int, Field(ge=0)] = 1
     recovery_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
 
 
 class Drain(_Section):
-    """At SIGTERM: serve on for ``window_s`` while unready, then wait ``finish_s`` for running answers."""
+    """What SIGTERM does; a second signal cuts both waits short.
+
+    Attributes:
+        window_s: serve on for so long while unready.
+        finish_s: then wait so long for running answers.
+    """
 
     window_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
     finish_s: Annotated[float, Field(ge=0, le=86_400)] = 90.0
@@ -187,12 +235,19 @@ class RouterConfig(BaseSettings):
 
     Attributes:
         host: address of the data port.
+        port: of the data port; 0 lets the system choose.
         control_host: address of the control port; beyond loopback it needs ``control_token``.
+        control_port: likewise.
+        control_token: bearer token that the control port asks for.
+        workers: to begin with; the control port adds and removes further ones.
+        policy: how a rank is chosen.
         tokenizers: model name → directory with its tokenizer and chat template.
         tokenizer_backend: ``fast`` (fastokens), ``hf`` (tokenizers), or ``auto``: the fast one where it
             is installed and proves equal.
         worker_token: sent as bearer token in the router's own calls to workers.
-        names_worker: tell clients in a header which rank served them.
+        engine: rates that the cost is made of.
+        names_worker: tell clients in headers which rank served them.
+        log_level: the least serious that is logged.
     """
 
     model_config = SettingsConfigDict(

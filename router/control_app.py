@@ -97,10 +97,12 @@ def _probes(parts: ControlParts) -> APIRouter:
 
     @routes.get("/health")
     async def health() -> dict[str, str]:
+        """The process is alive."""
         return {"status": "ok"}
 
     @routes.get("/ready", responses={503: {"model": ReadyView}})
     async def ready(response: Response) -> ReadyView:
+        """May load balancers send requests here? 503 if not; the detail says what is awaited."""
         readiness = parts.fleet.registry.readiness()
         response.status_code = 200 if readiness.is_ready else 503
         return ReadyView(is_ready=readiness.is_ready, detail=readiness.detail)
@@ -114,10 +116,12 @@ def _workers(parts: ControlParts) -> APIRouter:
 
     @routes.get("")
     async def list_workers() -> list[WorkerView]:
+        """Every worker in short."""
         return [worker_view(record) for record in registry.records()]
 
     @routes.post("", status_code=201, responses={400: {}, 409: {}})
     async def add_worker(new: NewWorker) -> WorkerView:
+        """Add a worker; it takes part once it has described itself."""
         try:
             entry = WorkerEntry(url=new.url, name=new.name)
             record = registry.add(WorkerId(entry.worker), entry.url, clock())
@@ -130,6 +134,7 @@ def _workers(parts: ControlParts) -> APIRouter:
 
     @routes.patch("/{worker}", responses={404: {}})
     async def change_worker(worker: str, change: WorkerChange) -> WorkerView:
+        """Give a worker no new requests, or again."""
         try:
             return worker_view(registry.set_draining(WorkerId(worker), is_draining=change.draining))
         except UnknownWorkerError as error:
@@ -137,6 +142,7 @@ def _workers(parts: ControlParts) -> APIRouter:
 
     @routes.delete("/{worker}", status_code=204, response_class=Response, responses={404: {}})
     async def remove_worker(worker: str) -> Response:
+        """Forget a worker; what runs on it goes on."""
         try:
             registry.remove(WorkerId(worker))
         except UnknownWorkerError as error:
@@ -152,18 +158,22 @@ def _debug(parts: ControlParts) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> Response:
+        """Prometheus metrics."""
         return Response(exposition(parts.metrics), media_type=CONTENT_TYPE_LATEST)
 
     @routes.get("/debug/workers")
     async def workers() -> list[WorkerDebugView]:
+        """Every worker in full: ranks, claims by tier, trust, event streams."""
         return parts.fleet.workers()
 
     @routes.get("/debug/findings")
     async def findings() -> list[FindingView]:
+        """Named gaps in what the router can know, with evidence and what to change."""
         return parts.fleet.findings()
 
     @routes.get("/debug/index")
     async def index() -> IndexView:
+        """Totals of the index."""
         return parts.fleet.index_totals()
 
     return routes
@@ -177,10 +187,12 @@ def _decisions(parts: ControlParts) -> APIRouter:
     async def decisions(
         limit: Annotated[int, Query(ge=1, le=_MAX_DECISIONS)] = 100,
     ) -> Response:
+        """The last decisions, newest first."""
         return _json(decisions_json(planner.decisions(limit)))
 
     @routes.get("/decisions/{request_id}", responses={404: {}})
     async def decision(request_id: str) -> Response:
+        """The last decision about one request."""
         found = planner.decision(request_id)
         if found is None:
             raise HTTPException(404, "no decision about this request, or it has left the log")
@@ -192,6 +204,7 @@ def _decisions(parts: ControlParts) -> APIRouter:
         api: Api | None = None,
         all_candidates: Annotated[bool, Query(alias="all")] = False,
     ) -> Response:
+        """Where a request would go and why: a dry run that books and sends nothing."""
         try:
             body = await read_body(request.receive, parts.max_body_bytes)
             return _json(await _dry_run(parts, body, api, all_candidates=all_candidates))

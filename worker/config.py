@@ -20,7 +20,16 @@ DIRECTORY_PREFIX = "dir:"
 
 
 class EngineRates(BaseModel):
-    """Rates of the engine model; see ``protocol.EngineModel`` for each."""
+    """Rates of the engine model.
+
+    Attributes:
+        prefill_tokens_per_s: of a short prompt.
+        attention_doubling_tokens: prompt length at which attention doubles the cost of prefill.
+        load_back_tokens_per_s: pinned host memory to GPU, and back.
+        fetch_tokens_per_s: storage to host memory.
+        decode_ms: one decode step of a small batch.
+        decode_ms_per_request: what each further running request adds to a step.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,15 +61,18 @@ class WorkerConfig(BaseModel):
         tokenizer: directory with ``tokenizer.json`` and the chat template; None = the bundled one.
         max_model_len: prompt and answer together; None = the device pool.
         page_size: tokens a page, which is the block of the events.
-        gpu_tokens: device pool of each rank; ``host_tokens`` = pinned host pool, None = no host tier.
+        gpu_tokens: device pool of each rank.
+        host_tokens: pinned host pool of each rank; None = no host tier.
         storage: ``none``, ``memory`` (this process) or ``dir:PATH`` (shared by all who name it).
         storage_pages: bound of the storage; the oldest pages go first.
+        write_policy: when pages on the device are copied to host.
         write_through_threshold: hits before a node is copied to host; None = the policy's own.
         load_back_threshold: fewer host tokens than this are computed again.
+        eviction_policy: which leaf of the tree goes first under pressure.
         prefetch_threshold: fewer stored tokens than this are not fetched.
         prefetch_policy: how long a request waits for its fetch.
-        prefetch_timeout_base_s: of the policy ``timeout``; ``prefetch_timeout_s_per_1k_tokens`` is
-            added for each 1,024 tokens.
+        prefetch_timeout_base_s: of the policy ``timeout``.
+        prefetch_timeout_s_per_1k_tokens: added to it for each 1,024 tokens.
         mute_refill_events: leave out the stores of storage refills, and nothing else.
         dp_size: ranks, each with an engine, a cache and a publisher of its own.
         max_running: requests in a decode batch, a rank.
@@ -70,6 +82,7 @@ class WorkerConfig(BaseModel):
         max_body_bytes: longer request bodies are answered 413.
         drain_s: wall seconds that running answers get when the worker is told to stop.
         speed: engine seconds in a second of wall time.
+        engine_model: how fast the engine is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

@@ -21,6 +21,7 @@ def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
         name="kvroute",
         no_args_is_help=True,
         add_completion=False,
+        rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
     )
 

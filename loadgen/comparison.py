@@ -27,8 +27,8 @@ class ComparisonSpec:
 
     num_workers: int = 4
     page_size: int = 16
-    gpu_tokens: int = 8_192
-    host_tokens: int = 24_576
+    gpu_tokens: int = 4_096
+    host_tokens: int = 16_384
     engine_speed: float = 1.0
 
     def fleet(self, policy: str) -> FleetSpec:

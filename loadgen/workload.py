@@ -39,20 +39,20 @@ class WorkloadSpec:
         num_requests: in all; the last chats may be cut short by it.
         duration_s: over which chats start; turns may run on after it.
         num_apps: system prompts.
-        turns: of a chat, mean; at least 1 and at most three times the mean.
+        turns: of a chat, mean; at least 1 and at most twice the mean.
         think_s: between turns of a chat, mean.
         num_bursts: each over a document of its own, spread evenly over the duration.
         max_tokens: to generate a request.
     """
 
-    num_requests: int = 120
-    duration_s: float = 20.0
+    num_requests: int = 240
+    duration_s: float = 8.0
     num_apps: int = 4
-    system_words: int = 400
+    system_words: int = 600
     turns: float = 5.0
     turn_words: int = 120
     answer_words: int = 80
-    think_s: float = 3.0
+    think_s: float = 0.8
     arrivals: Arrivals = Arrivals.POISSON
     num_bursts: int = 2
     burst_requests: int = 8
@@ -128,7 +128,7 @@ class _Writer:
         """One chat's turns, timed from its own start."""
         spec, rng = self._spec, self._rng
         messages = [self._system()]
-        num_turns = min(round(3 * spec.turns), max(1, round(rng.expovariate(1 / spec.turns))))
+        num_turns = min(round(2 * spec.turns), max(1, round(rng.expovariate(1 / spec.turns))))
         at_s = 0.0
         requests: list[TimedRequest] = []
         for _ in range(num_turns):

@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
 def demo(
     *,
     workers: Annotated[int, typer.Option(min=1, help="Simulated engines.")] = 4,
-    requests: Annotated[int, typer.Option(min=1, help="Requests under each policy.")] = 160,
-    duration_s: Annotated[float, typer.Option(help="Over which chats start.")] = 12.0,
+    requests: Annotated[int, typer.Option(min=1, help="Requests under each policy.")] = 240,
+    duration_s: Annotated[float, typer.Option(help="Over which chats start.")] = 8.0,
     seed: Annotated[int, typer.Option(help="Of the workload.")] = 0,
     json_file: JsonFile = None,
 ) -> None:

@@ -1,8 +1,9 @@
 """The story, told once: prefixes leave GPU and host, come back from storage, and are asked for.
 
     compute    each worker computes its share; copies go to host, and from there to storage
-    refill     each worker is sent other shares, straight: they come from storage into its host pool and
-               push out every host copy that was computed; now only refilled copies are on host
+    refill     each worker is sent other shares, straight: they come from storage into its host pool, are
+               loaded, leave the GPU again for the next ones, and push out every host copy that was
+               computed; now only refilled copies are on host
     decide     requests through the router, one at a time; before each the fleet is at rest, and what every
                worker holds is compared with what the router's decision claims
     evict      more refills push out the refilled copies
@@ -40,7 +41,7 @@ class RefillRun:
         truth_host_only: decisions whose prefix was on host and not on GPU on some rank.
         decisions_with_host_pinned: decisions in which a rank had announced host blocks.
         mismatches: decision × rank × tier where the announced claims differ from the truth.
-        tokens_refilled: up to the end of the decisions; ``storage_tokens_fetched`` likewise.
+        tokens_refilled: up to the end of the decisions, like the other tokens.
         refilled_while_deciding: what of them was refilled while the requests were decided.
         removes_of_unknown: removals of blocks never announced, up to the end.
         first_findings: decisions made until a finding of the kind was first seen.
@@ -53,6 +54,8 @@ class RefillRun:
     tokens_refilled: int
     storage_tokens_fetched: int
     refilled_while_deciding: int
+    tokens_loaded_back: int
+    tokens_demoted: int
     truth_host_only: int
     decisions_with_host_pinned: int
     mismatches: int
@@ -125,11 +128,11 @@ class _Telling:
 
     async def run(self) -> RefillRun:
         try:
-            await self._compute()
-            await self._refill()
-            before = await self._watch.at_rest()
+            computed = await self._compute()
+            before = await self._refill()
             tally = await self._decide()
             after = await self._watch.at_rest()
+            _require_no_growth(computed, after)
             await self._evict(after)
             await self._watch.at_rest()
         except UnsettledError as error:
@@ -144,16 +147,17 @@ class _Telling:
         )
         return replace(run, findings=findings, removes_of_unknown=unknown)
 
-    async def _compute(self) -> None:
+    async def _compute(self) -> RestingFleet:
         workers = range(self._spec.num_workers)
         await self._send_each("compute", [list(self._spec.computed_by(w)) for w in workers])
-        await self._watch.at_rest()
+        resting = await self._watch.at_rest()
         for prefix in range(self._spec.num_prefixes):
             digests = self._book.digests(prefix)
             if self._storage.exists(digests) < len(digests):
                 raise StoryError(f"prefix {prefix} did not reach storage")
+        return resting
 
-    async def _refill(self) -> None:
+    async def _refill(self) -> RestingFleet:
         """Ends when no computed host copy is left, which is verified."""
         workers = range(self._spec.num_workers)
         await self._send_each("refill", [self._spec.refilled_by(w) for w in workers])
@@ -162,6 +166,7 @@ class _Telling:
             for prefix in self._spec.computed_by(worker_index):
                 if any(rank.holds_on_host(self._book.hashes(prefix)) for rank in worker.ranks):
                     raise StoryError(f"worker {worker_index} still has prefix {prefix} on host")
+        return resting
 
     async def _decide(self) -> _Tally:
         tally = _Tally()
@@ -233,6 +238,8 @@ class _Telling:
             tokens_refilled=refilled,
             storage_tokens_fetched=after.total("storage_tokens_fetched"),
             refilled_while_deciding=refilled - before.total("tokens_refilled"),
+            tokens_loaded_back=after.total("tree_loaded_back"),
+            tokens_demoted=after.total("tree_demoted"),
             truth_host_only=tally.truth_host_only,
             decisions_with_host_pinned=tally.with_host_pinned,
             mismatches=tally.mismatches,
@@ -241,3 +248,16 @@ class _Telling:
             first_findings=tally.first_findings,
             ttft_ms=percentiles([a.ttft_ms for a in tally.answers if a.ttft_ms is not None]),
         )
+
+
+def _require_no_growth(computed: RestingFleet, after: RestingFleet) -> None:
+    """Since the prefixes were computed nothing was computed again, nor copied from GPU to host: every
+    host copy since then is a refilled one, and no request added a block of its own.
+
+    Raises:
+        StoryError: something was.
+    """
+    for counter in ("tree_inserted", "tree_backed_up"):
+        grown = after.total(counter) - computed.total(counter)
+        if grown:
+            raise StoryError(f"{counter} grew by {grown} tokens after all prefixes were computed")

@@ -118,6 +118,10 @@ _ROWS = (
     ("requests decided", lambda run: f"{run.decisions:,} over {run.prefixes:,} prefixes"),
     ("tokens refilled from storage", lambda run: f"{run.tokens_refilled:,}"),
     ("… while the requests were decided", lambda run: f"{run.refilled_while_deciding:,}"),
+    (
+        "tokens loaded back / demoted",
+        lambda run: f"{run.tokens_loaded_back:,} / {run.tokens_demoted:,}",
+    ),
     ("prefix truly on host alone somewhere", lambda run: f"{run.truth_host_only:,}"),
     ("decisions that knew of host blocks", lambda run: f"{run.decisions_with_host_pinned:,}"),
     ("claims that differ from the truth", lambda run: f"{run.mismatches:,}"),

@@ -94,7 +94,7 @@ class Evidence:
         self.counters.reported_blocks += cached
         expected = min(at_decision.gpu_blocks, blocks.num_reusable) - 1
         removed_at = self._ledger.last_removal_at.get(Tier.GPU)
-        if expected < 1 or (removed_at is not None and removed_at >= decided_at):
+        if expected < 1 or (removed_at is not None and removed_at > decided_at):
             return Verdict.UNCLEAR
         if cached >= expected:
             self.streak = 0

@@ -264,5 +264,5 @@ class GroupLedger:
 
     def _unobserve(self, hashes: Sequence[EngineHash]) -> None:
         """Blocks that evidence alone holds were removed from GPU, if they have a name."""
-        refs = [ref for ref in map(self._names.get, hashes) if ref is not None]
+        refs = [ref for ref in map(self.ref_of, hashes) if ref is not None]
         self._claims.observed.unmark(refs)

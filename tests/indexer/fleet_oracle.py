@@ -103,7 +103,7 @@ class RankOracle:
             self.unknown_removals += block not in self.held[tier]
             self.held[tier].discard(block)
             self.doubted.discard((tier, block))
-            if tier is Tier.GPU:
+            if tier is Tier.GPU and self.is_named(block):
                 self.observed.pop(block, None)
 
     def clear(self, tier: Tier) -> None:
@@ -158,6 +158,19 @@ class RankOracle:
 
     def is_on(self, tier: Tier, block: Block) -> bool:
         return block in self.held[tier] and self.is_named(block)
+
+    def forget_names(self, adapter: str | None, salt: str | None) -> None:
+        """Nobody holds a block of the namespace: what its hashes named is forgotten."""
+        self.linked -= {
+            b for b in self.linked if (b.adapter, b.salt) == (adapter, salt) and self.is_named(b)
+        }
+
+    def uses(self, adapter: str | None, salt: str | None) -> bool:
+        """Whether the rank has a claim of any kind in the namespace."""
+        held = {b for blocks in self.held.values() for b in blocks if self.is_named(b)}
+        return any(
+            (b.adapter, b.salt) == (adapter, salt) for b in (*held, *self.observed, *self.predicted)
+        )
 
     def is_claimed(self, block: Block) -> bool:
         return any(self.is_on(tier, block) for tier in Tier)

@@ -24,7 +24,8 @@ LIMITS = IndexLimits()
 EXACT, JOINED = Rank(WorkerId("exact")), Rank(WorkerId("joined"), 1)
 RANKS = (EXACT, Rank(WorkerId("joined")), JOINED)
 
-namespaces = st.sampled_from([(None, None), ("lora", None), (None, "salt")])
+NAMESPACES = ((None, None), ("lora", None), (None, "salt"))
+namespaces = st.sampled_from(NAMESPACES)
 blocks = st.builds(
     lambda path, names: Block(path, *names), st.text("abc", min_size=1, max_size=4), namespaces
 )
@@ -140,6 +141,10 @@ class FleetMachine(RuleBasedStateMachine):
     @invariant()
     def index_is_sound(self) -> None:
         self.index.check()
+        for namespace in NAMESPACES:
+            if not any(oracle.uses(*namespace) for oracle in self.oracles.values()):
+                for oracle in self.oracles.values():
+                    oracle.forget_names(*namespace)
 
     @invariant()
     def matches_are_true(self) -> None:

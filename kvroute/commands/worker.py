@@ -103,7 +103,7 @@ def worker_config(flags: Mapping[str, object]) -> WorkerConfig:
         if name in WorkerConfig.model_fields and value is not None
     }
     if flags.get("no_events"):
-        given |= {"events_port": None, "replay_port": None}
+        given["events_port"] = None
     if flags.get("no_replay"):
         given["replay_port"] = None
     if given.get("host_tokens") == 0:

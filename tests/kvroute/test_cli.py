@@ -31,6 +31,12 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     assert "Usage: kvroute" in output
 
 
+def test_help_shows_defaults_that_look_like_markup() -> None:
+    _, output = invoke("serve", "--help")
+    assert "[cost]" in output
+    assert "[info]" in output
+
+
 MISTAKES = [
     (("nothing",), "nothing"),
     (("worker", "--gpu-tokenz", "1"), "--gpu-tokenz"),
@@ -41,8 +47,7 @@ MISTAKES = [
     (("worker", "--speed", "0"), "--speed"),
     (("worker", "--write-policy", "never"), "--write-policy"),
     (("worker", "--host-tokens", "0", "--storage", "memory"), "storage"),
-    (("worker", "--no-events", "--replay-port", "5"), "replay_port"),
-    (("worker", "--tokenizer", "/nowhere"), "--tokenizer"),
+    (("worker", "--port", "0", "--tokenizer", "/nowhere"), "--tokenizer"),
     (("serve", "--policy", "best"), "--policy"),
     (("serve", "--port", "70000"), "port"),
     (("serve", "--tokenizer", "m"), "--tokenizer"),

@@ -20,7 +20,7 @@ def test_no_flags_are_the_defaults() -> None:
         ({"gpu_tokens": 128}, WorkerConfig(gpu_tokens=128)),
         ({"host_tokens": 0}, WorkerConfig(host_tokens=None)),
         ({"tokenizer": Path("/m")}, WorkerConfig(tokenizer=Path("/m"))),
-        ({"no_events": True}, WorkerConfig(events_port=None, replay_port=None)),
+        ({"no_events": True}, WorkerConfig(events_port=None)),
         ({"no_replay": True}, WorkerConfig(replay_port=None)),
         ({"mute_refill_events": True}, WorkerConfig(mute_refill_events=True)),
         ({"log_level": "debug", "no_events": False}, WorkerConfig()),

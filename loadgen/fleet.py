@@ -8,10 +8,12 @@ is left. The session is closed before the workers are ended, which would wait fo
 """
 
 import asyncio
+import random
 import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import aiohttp
@@ -20,6 +22,8 @@ import orjson
 from loadgen.process import Child
 
 _HOST = "127.0.0.1"
+_PORTS = range(20_000, 32_768)
+_TRIES_A_PORT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +112,27 @@ async def _all_of(children: list[Child]) -> AsyncGenerator[list[Child], None]:
 def free_ports(num_ports: int) -> list[int]:
     """TCP ports that were free a moment ago, all different.
 
-    They are held open together while they are chosen; another process may still take one before it is used, and
-    then the child that was to have it says so and ends.
+    They lie below those that systems hand out by themselves, so no outgoing connection and no socket bound
+    to port 0 takes one before it is used. Another program still may; then the child that was to have it
+    says so and ends.
+
+    Raises:
+        OSError: hardly any port is free.
     """
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(num_ports)]
-    try:
-        for held in sockets:
-            held.bind((_HOST, 0))
-        return [held.getsockname()[1] for held in sockets]
-    finally:
-        for held in sockets:
-            held.close()
+    candidates = random.sample(_PORTS, min(len(_PORTS), num_ports * _TRIES_A_PORT))
+    free = list(islice(filter(_is_free, candidates), num_ports))
+    if len(free) < num_ports:
+        raise OSError(f"no {num_ports} free ports from {_PORTS.start} to {_PORTS.stop - 1}")
+    return free
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 def _router_config(

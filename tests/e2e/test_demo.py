@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.kvroute.serving import kvroute
+from tests.kvroute.command import kvroute
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.kvroute.serving import kvroute, serving
+from tests.kvroute.command import kvroute
+from tests.loadgen.serving import serving
 
 
 def candidate(worker: str, **changes: object) -> dict[str, object]:

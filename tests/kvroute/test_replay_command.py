@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.kvroute.serving import kvroute, serving
+from tests.kvroute.command import kvroute
+from tests.loadgen.serving import serving
 
 LINE = {"timestamp": 0, "input_length": 600, "output_length": 7, "hash_ids": [1, 2]}
 

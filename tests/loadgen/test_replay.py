@@ -1,8 +1,6 @@
 """Open-loop replay against small servers in this process: times, usage, and every kind of error."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import orjson
 import pytest
@@ -20,22 +18,7 @@ from loadgen import (
     generate,
     replay,
 )
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@asynccontextmanager
-async def serving(handler: Handler) -> AsyncGenerator[str, None]:
-    app = web.Application()
-    app.router.add_post("/{path:.*}", handler)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    (port,) = free_ports(1)
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
+from tests.loadgen.serving import Handler, serving
 
 
 def request(at_s: float = 0.0) -> TimedRequest:

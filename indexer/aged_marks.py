@@ -29,10 +29,15 @@ class AgedMarks:
         return ref in self._times
 
     def mark(self, refs: Sequence[Ref], now: float) -> None:
-        """Set the bit on every block, or renew it; O(blocks)."""
+        """Set the bit on every block, or renew it; O(blocks).
+
+        Args:
+            refs: along a prompt; the last of them count as the oldest, so that what remains at the
+                bound is a prefix.
+        """
         times = self._times
         fresh = [ref for ref in refs if ref not in times]
-        for ref in refs:
+        for ref in reversed(refs):
             times[ref] = now
             times.move_to_end(ref)
         self._index.claim(fresh, self._slot, self._bit)

@@ -15,7 +15,7 @@ from indexer.rank_claims import RankClaims
 from protocol import BlockKey, KeySpace
 
 _MAX_PROMPTS = 64
-_MAX_BLOCKS = 16_384
+_MAX_BLOCKS = 65_536
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Dispatch:
 
 
 class Dispatches:
-    """The last 64 prompts of one rank, at most 16,384 blocks in all; the oldest go first."""
+    """The last 64 prompts of one rank, at most 65,536 blocks in all; the oldest go first."""
 
     def __init__(self, claims: RankClaims) -> None:
         self._claims = claims
@@ -61,10 +61,11 @@ class Dispatches:
             self._num_blocks -= len(self._recent.popleft().keys)
 
     def touch(self, blocks: PromptBlocks, now: float) -> None:
-        """The engine is known to work, or to have worked, on this prompt at ``now``."""
-        for dispatch in self._recent:
+        """The engine worked on this prompt until now: the last dispatch of it was active."""
+        for dispatch in reversed(self._recent):
             if dispatch.is_for(blocks):
                 dispatch.active_at = now
+                return
 
     def brought(self, blocks: PromptBlocks, decided_at: float, since: float) -> int:
         """Leading blocks that requests other than this one may have brought.

@@ -29,8 +29,8 @@ class IndexLimits:
     orphans: int = 8_192
     unresolved: int = 8_192
     groups: int = 16
-    observed: int = 16_384
-    predicted: int = 16_384
+    observed: int = 65_536
+    predicted: int = 65_536
     remembered: int = 2_048
     observed_ttl_exact_s: float = 30.0
     observed_ttl_s: float = 600.0

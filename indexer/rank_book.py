@@ -325,13 +325,16 @@ class RankBook:
         decided_at: float,
         now: float,
     ) -> None:
-        """Note whether the engine owes a store for this request, and whether one was heard."""
+        """Note whether the engine owes a store for this request, and whether one was heard.
+
+        One block short of what can be reused owes none: a draft model gives up the last hit.
+        """
         held = at_decision.matched_blocks
         if cached_tokens is not None:
             held = max(held, -(-cached_tokens // blocks.block_size))
         elif self.num_batches and at_decision.trust is not Trust.EXACT:
             return  # it may hold more than we know of
-        if len(blocks.keys) <= held:
+        if blocks.num_reusable - held < 2:
             return
         if self.last_batch_at is None or self.last_batch_at < decided_at:
             self.num_awaited += 1

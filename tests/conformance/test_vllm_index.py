@@ -11,9 +11,12 @@ from indexer.fleet_index import FleetIndex
 from indexer.match import Prompt
 from indexer.trust import Trust
 from protocol import (
+    AllBlocksCleared,
+    BlockRemoved,
     BlockStored,
     EngineHash,
     EngineKind,
+    EventBatch,
     Rank,
     Tier,
     WorkerId,
@@ -54,18 +57,49 @@ def expected_blocks(recording: Path) -> dict[Tier, set[EngineHash]]:
     return held
 
 
+class Fold:
+    """Hashes by tier in full-attention groups, folded as plain sets."""
+
+    def __init__(self) -> None:
+        self.held: dict[Tier, set[EngineHash]] = {tier: set() for tier in Tier}
+        self._sparse: set[int | None] = set()
+
+    def apply(self, batch: EventBatch) -> None:
+        for event in batch.events:
+            if isinstance(event, AllBlocksCleared):
+                self.__init__()  # type: ignore[misc]
+                continue
+            tier = tier_of(event.medium)
+            assert tier is not None
+            if isinstance(event, BlockRemoved):
+                if event.group_idx not in self._sparse:
+                    self.held[tier] -= set(event.block_hashes)
+            elif event.spec_kind in (None, "full_attention"):
+                self.held[tier] |= set(event.block_hashes)
+            else:
+                self._sparse.add(event.group_idx)
+
+
 def fold(index: FleetIndex, recording: Path) -> None:
-    """Apply every live message; a number that falls back is a restart."""
-    last_seq = -1
+    """Apply every live message; a number that falls back is a restart.
+
+    As long as every parent is known, the claims equal plain sets after every message.
+    """
+    last_seq, plain = -1, Fold()
     for line in json_lines(recording):
         if line["kind"] != "pub":
             continue
         message = parse_live(frames_of(line))
         if message.seq <= last_seq:
             index.forget(RANK, ForgetReason.RESTARTED, 0.0)
+            plain = Fold()
         last_seq = message.seq
-        index.apply(RANK, decode_batch(message.payload), 0.0)
+        batch = decode_batch(message.payload)
+        index.apply(RANK, batch, 0.0)
+        plain.apply(batch)
         index.check()
+        if not index.rank_states(0.0)[0].unnamed:
+            assert {tier: set(h) for tier, h in index.residency(RANK).items()} == plain.held
 
 
 def fleet() -> FleetIndex:

@@ -14,7 +14,6 @@ from protocol import (
     BlockRemoved,
     BlockStored,
     EngineHash,
-    EngineKind,
     EventBatch,
     EventSource,
     KvEvent,
@@ -25,6 +24,7 @@ from protocol import (
 )
 
 SIZE = 4
+DEFAULT_LIMITS = IndexLimits()
 
 
 def worker_spec(name: str, **fields: Any) -> WorkerSpec:
@@ -54,9 +54,14 @@ def names(first: int, count: int) -> list[EngineHash]:
 class SmallFleet:
     """A fleet index with workers by name, all at rank 0 unless said otherwise, and a clock."""
 
-    def __init__(self, *workers: str | WorkerSpec, trust: Trust = Trust.EXACT) -> None:
+    def __init__(
+        self,
+        *workers: str | WorkerSpec,
+        trust: Trust = Trust.EXACT,
+        limits: IndexLimits = DEFAULT_LIMITS,
+    ) -> None:
         self.now = 100.0
-        self.index = FleetIndex(IndexLimits())
+        self.index = FleetIndex(limits)
         for worker in workers:
             self.add(worker, trust=trust)
 
@@ -141,6 +146,3 @@ class SmallFleet:
 
 def rank(worker: str) -> Rank:
     return Rank(WorkerId(worker))
-
-
-SGLANG_OLD = {"engine": EngineKind.SGLANG, "version": "0.5.14"}

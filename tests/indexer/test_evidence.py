@@ -3,6 +3,7 @@
 import pytest
 
 from indexer.actions import ForgetReason
+from indexer.limits import IndexLimits
 from indexer.trust import Trust
 from protocol import AllBlocksCleared, BlockRemoved, BlockStored, EngineKind, Tier
 from tests.indexer.small_fleet import SmallFleet, blocks, names, prompt, rank, worker_spec
@@ -113,14 +114,14 @@ def test_a_rank_without_events_is_known_by_what_it_served() -> None:
     assert (match.gpu_blocks, match.observed_blocks) == (2, 2)
 
 
-def test_evidence_is_bounded_and_the_oldest_goes() -> None:
-    fleet = SmallFleet("w", trust=Trust.JOINED)
-    for i in range(5):
-        fleet.serve("w", prompt(blocks(100_000 * i, 4_000)))
+def test_evidence_is_bounded_and_the_oldest_prompts_lose_their_ends() -> None:
+    fleet = SmallFleet("w", trust=Trust.JOINED, limits=IndexLimits(observed=100, predicted=30))
+    requests = [prompt(blocks(1_000 * i, 40)) for i in range(3)]
+    for request in requests:
+        fleet.serve("w", request)
     state = fleet.state("w")
-    assert (state.observed, state.predicted) == (16_384, 0)
-    assert fleet.match("w", prompt(blocks(0, 4_000))).gpu_blocks == 0
-    assert fleet.match("w", prompt(blocks(400_000, 4_000))).gpu_blocks == 4_000
+    assert (state.observed, state.predicted) == (100, 0)
+    assert [fleet.match("w", request).gpu_blocks for request in requests] == [20, 40, 40]
 
 
 # Late join: names by a child's parent link
@@ -360,10 +361,15 @@ def test_a_rank_that_owes_events_and_is_silent_is_stale() -> None:
     assert fleet.trust("w") is Trust.EXACT
 
 
-def test_a_fully_cached_prompt_owes_no_event() -> None:
+@pytest.mark.parametrize(
+    ("request_tokens", "cached_tokens"),
+    [([*TOKENS, 1], 32), (TOKENS, 28), ([*TOKENS, 1], 28), ([1, 2, 3], 0)],
+)
+def test_a_cached_prompt_owes_no_event(request_tokens: list[int], cached_tokens: int) -> None:
+    """Whole, all but the last token, one block less with a draft model; or shorter than a block."""
     fleet = SmallFleet("w", trust=Trust.JOINED)
     fleet.apply("w", store(0, 2))
     fleet.wait(10.0)
-    fleet.serve("w", REQUEST, cached_tokens=32)
+    fleet.serve("w", prompt(request_tokens), cached_tokens)
     fleet.wait(100.0)
     assert fleet.trust("w") is Trust.JOINED

@@ -1,0 +1,426 @@
+"""Each finding by causing it; none of them on a healthy fleet."""
+
+import heapq
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+import pytest
+
+from indexer.actions import ForgetReason
+from indexer.findings import FindingKind
+from indexer.trust import Trust
+from protocol import BlockRemoved, BlockStored, EngineKind, EventSource
+from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank, worker_spec
+from tests.indexer.toy_engine import SIZE as TOY_SIZE
+from tests.indexer.toy_engine import Path, ToyEngine, tokens_of
+
+HOST = "host_stores_unannounced"
+A = names(0, 8)
+TOKENS = blocks(0, 8)
+
+
+def refill(i: int) -> tuple[list[int], list[BlockStored]]:
+    """A prefix of eight blocks with the GPU store of its load-back."""
+    tokens = blocks(10_000 * (i + 1), 8)
+    return tokens, [BlockStored(names(100 * (i + 1), 8), None, tokens, SIZE, "GPU")]
+
+
+# Host stores unannounced: removals
+
+
+def test_a_removal_from_host_of_a_block_never_stored_there() -> None:
+    fleet = SmallFleet("w", "v")
+    fleet.store("w", A[:2], TOKENS[:8])
+    fleet.remove("w", A[:2], "CPU_PINNED")
+    evidence = fleet.findings()[HOST]
+    assert evidence["removed_host_blocks_never_stored"] == 2
+    (finding,) = fleet.index.findings(fleet.now)
+    assert (finding.kind, finding.ranks) == (FindingKind.HOST_STORES_UNANNOUNCED, (rank("w"),))
+    assert "0.5.20" in finding.advice
+    fleet.wait(500.0)
+    assert HOST in fleet.findings()
+    fleet.wait(200.0)
+    assert fleet.findings() == {}
+
+
+@pytest.mark.parametrize("trust", [trust for trust in Trust if trust is not Trust.EXACT])
+def test_ranks_that_may_have_missed_the_store_prove_nothing(trust: Trust) -> None:
+    fleet = SmallFleet("w", trust=trust)
+    fleet.remove("w", A[:2], "CPU_PINNED")
+    assert fleet.findings() == {}
+
+
+def test_a_second_removal_of_what_was_stored_proves_nothing() -> None:
+    fleet = SmallFleet("w")
+    fleet.store("w", A[:2], TOKENS[:8], medium="CPU_PINNED")
+    for _ in range(3):
+        fleet.remove("w", A[:2], "CPU_PINNED")
+    fleet.store("w", A[2:4], [], medium="CPU_PINNED")
+    for _ in range(2):
+        fleet.remove("w", A[2:4], "CPU_PINNED")
+    assert fleet.findings() == {}
+
+
+def test_nor_does_a_removal_of_what_a_clear_had_dropped() -> None:
+    """vLLM announces a clear of everything and keeps what it offloaded."""
+    fleet = SmallFleet("w")
+    many = names(0, 6_000)
+    fleet.store("w", many, blocks(0, 6_000), medium="CPU")
+    fleet.clear("w")
+    fleet.remove("w", many, "CPU")
+    assert fleet.findings() == {}
+
+
+def test_nor_does_one_after_a_loss_until_the_engine_starts_anew() -> None:
+    fleet = SmallFleet("w")
+    fleet.index.record_loss(rank("w"), fleet.now)
+    fleet.remove("w", A[:2], "CPU")
+    fleet.clear("w")
+    fleet.remove("w", A[:2], "CPU")
+    assert HOST not in fleet.findings()
+    fleet.index.forget(rank("w"), ForgetReason.RESTARTED, fleet.now)
+    fleet.remove("w", A[:2], "CPU")
+    assert HOST in fleet.findings()
+
+
+# Host stores unannounced: hits
+
+
+def test_hits_that_nothing_explains() -> None:
+    """Three prompts come back from host memory that nobody said was filled; load-back is no excuse."""
+    fleet = SmallFleet("w")
+    for i in range(3):
+        assert HOST not in fleet.findings()
+        tokens, load_back = refill(i)
+        fleet.serve("w", prompt([*tokens, 1]), 32, load_back)
+    evidence = fleet.findings()[HOST]
+    assert (evidence["unexplained_hits"], evidence["unexplained_hit_blocks"]) == (3, 24)
+
+
+def test_hits_without_any_event_are_judged_after_a_moment() -> None:
+    fleet = SmallFleet("w")
+    for i in range(3):
+        fleet.serve("w", prompt([*refill(i)[0], 1]), 32)
+    assert HOST not in fleet.findings()
+    fleet.wait(2.5)
+    assert HOST in fleet.findings()
+
+
+def test_the_same_prefix_may_come_back_again_and_again() -> None:
+    fleet = SmallFleet("w")
+    tokens, load_back = refill(0)
+    for _ in range(3):
+        fleet.wait(30.0)
+        fleet.serve("w", prompt([*tokens, 1]), 32, load_back)
+        fleet.remove("w", load_back[0].block_hashes)
+    assert HOST in fleet.findings()
+
+
+Explain = Callable[[SmallFleet, int], None]
+
+
+def announced_on(medium: str) -> Explain:
+    def explain(fleet: SmallFleet, i: int) -> None:
+        tokens, load_back = refill(i)
+        fill = BlockStored(names(100 * (i + 1), 8), None, tokens, SIZE, medium)
+        fleet.serve("w", prompt([*tokens, 1]), 32, [fill, *load_back])
+
+    return explain
+
+
+def heard_late(fleet: SmallFleet, i: int) -> None:
+    """The answer ends before its events are heard."""
+    tokens, load_back = refill(i)
+    fleet.serve("w", prompt([*tokens, 1]), 32)
+    fleet.wait(1.0)
+    fleet.apply(
+        "w", BlockStored(names(100 * (i + 1), 8), None, tokens, SIZE, "CPU_PINNED"), *load_back
+    )
+
+
+def claimed_at_decision(fleet: SmallFleet, i: int) -> None:
+    tokens, load_back = refill(i)
+    fleet.apply("w", *load_back)
+    fleet.serve("w", prompt([*tokens, 1]), 32)
+
+
+def brought_by_another_request(fleet: SmallFleet, i: int) -> None:
+    """Both are planned before either is heard of; the later one hits what the earlier one computed."""
+    tokens, stores = refill(i)
+    first, second = prompt([*tokens, 1]), prompt([*tokens, 2])
+    at_decision, decided_at = fleet.match("w", second), fleet.now
+    fleet.index.predict(rank("w"), second, fleet.now)
+    fleet.serve("w", first, 0, stores)
+    fleet.index.observe(rank("w"), second, fleet.now)
+    fleet.index.report(rank("w"), second, 32, at_decision, decided_at, fleet.now)
+
+
+def answer_of_the_turn_before(fleet: SmallFleet, i: int) -> None:
+    """The next turn is planned before the events of the last answer are heard."""
+    tokens, stores = refill(i)
+    fleet.serve("w", prompt(tokens[:18]), 0)
+    fleet.serve("w", prompt([*tokens, 1]), 32, stores)
+
+
+def removed_meanwhile(fleet: SmallFleet, i: int) -> None:
+    """Copies on host came and went since the decision."""
+    tokens, load_back = refill(i)
+    hashes = names(100 * (i + 1), 8)
+    fill = BlockStored(hashes, None, tokens, SIZE, "CPU_PINNED")
+    gone = BlockRemoved(hashes, "CPU_PINNED")
+    fleet.serve("w", prompt([*tokens, 1]), 32, [fill, *load_back, gone])
+
+
+def second_copy(fleet: SmallFleet, i: int) -> None:
+    """vLLM removes one of two copies, and the other one serves."""
+    tokens, stores = refill(i)
+    fleet.apply("w", *stores, *stores, BlockRemoved(stores[0].block_hashes, "GPU"))
+    fleet.serve("w", prompt([*tokens, 1]), 32)
+
+
+@pytest.mark.parametrize(
+    "explain",
+    [
+        announced_on("CPU_PINNED"),
+        announced_on("STORAGE"),
+        heard_late,
+        claimed_at_decision,
+        brought_by_another_request,
+        answer_of_the_turn_before,
+        removed_meanwhile,
+        second_copy,
+    ],
+)
+def test_explained_hits_are_no_finding(explain: Explain) -> None:
+    fleet = SmallFleet("w")
+    for i in range(6):
+        explain(fleet, i)
+        fleet.wait(3.0)
+    assert HOST not in fleet.findings()
+
+
+def test_a_few_unexplained_hits_among_very_many_are_somebody_elses() -> None:
+    """Another router sends work to the same rank."""
+    fleet = SmallFleet("w")
+    fleet.store("w", A, TOKENS)
+    for i in range(3):
+        tokens, load_back = refill(i)
+        fleet.serve("w", prompt([*tokens, 1]), 32, load_back)
+        for _ in range(12):
+            fleet.serve("w", prompt([*TOKENS, 1]), 32)
+    assert fleet.findings() == {}
+
+
+# A fleet of engines
+
+
+class ToyFleet:
+    """250 requests on three engines, conversations among them; every step of each at its own time.
+
+    Attributes:
+        found_at: number of requests decided when the finding came; None if it never did.
+    """
+
+    def __init__(self, seed: int, *, announces_refills: bool) -> None:
+        workers = [f"w{i}" for i in range(3)]
+        self.rng = random.Random(seed)
+        self.fleet = SmallFleet(*(worker_spec(name, block_size=TOY_SIZE) for name in workers))
+        storage: set[Path] = set()
+        self.engines = {
+            name: ToyEngine(storage, 60, 90, announces_refills=announces_refills)
+            for name in workers
+        }
+        self.decided = 0
+        self.found_at: int | None = None
+        self._seen: list[Path] = []
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    @property
+    def num_refilled(self) -> int:
+        return sum(engine.refilled for engine in self.engines.values())
+
+    def run(self) -> None:
+        for i in range(250):
+            self._at(i * 0.15, partial(self._start_any, (i, i + 1, i + 2, i + 3)))
+        while self._agenda:
+            self.fleet.now, _, step = heapq.heappop(self._agenda)
+            step()
+            if self.found_at is None and HOST in self.fleet.findings():
+                self.found_at = self.decided
+        self.fleet.index.check()
+
+    def _at(self, delay: float, step: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (self.fleet.now + delay, next(self._order), step))
+
+    def _start_any(self, fresh: Path) -> None:
+        is_known = self._seen and self.rng.random() < 0.5
+        self._start(self.rng.choice(self._seen) if is_known else fresh)
+
+    def _start(self, path: Path) -> None:
+        """Plan a request; what becomes of it takes place later, events later still."""
+        name = self.rng.choice(sorted(self.engines))
+        request = prompt([*tokens_of(path), 1])
+        at_decision, decided_at = self.fleet.match(name, request), self.fleet.now
+        self.fleet.index.predict(rank(name), request, decided_at)
+        self.decided += 1
+        self._seen.append(path)
+        engine = self.engines[name]
+        answer = tuple(self.rng.randrange(1_000) for _ in range(self.rng.randrange(3)))
+        reused: list[int] = []
+
+        def first_token() -> None:
+            self.fleet.index.observe(rank(name), request, self.fleet.now)
+
+        def report() -> None:
+            self.fleet.index.report(
+                rank(name), request, reused[0] * TOY_SIZE, at_decision, decided_at, self.fleet.now
+            )
+            if self.rng.random() < 0.5 and len(path) < 12:
+                self._at(0.001, partial(self._start, (*path, *answer, self.rng.randrange(1_000))))
+
+        admitted, begun, ended = sorted(self.rng.uniform(0.0, 0.4) for _ in range(3))
+        self._at(admitted, lambda: reused.append(engine.admit(path)))
+        self._at(admitted + 0.05, partial(self._flush, name))
+        self._at(begun, first_token)
+        self._at(ended, partial(engine.finish, path, answer))
+        self._at(ended + 0.001, report)
+        self._at(ended + self.rng.uniform(0.0, 0.5), partial(self._flush, name))
+
+    def _flush(self, name: str) -> None:
+        batch = self.engines[name].flush()
+        if batch is not None:
+            self.fleet.index.apply(rank(name), batch, self.fleet.now)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_fleet_has_no_finding(seed: int) -> None:
+    toy = ToyFleet(seed, announces_refills=True)
+    toy.run()
+    assert toy.num_refilled > 200
+    assert toy.found_at is None
+    assert toy.fleet.findings() == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_silent_refills_are_found(seed: int) -> None:
+    toy = ToyFleet(seed, announces_refills=False)
+    toy.run()
+    assert toy.num_refilled > 200
+    assert toy.found_at is not None
+    assert toy.found_at < 50
+    assert toy.fleet.findings().keys() == {HOST}
+
+
+# The others
+
+
+def test_events_missing() -> None:
+    fleet = SmallFleet("w", trust=Trust.NONE)
+    for i in range(3):
+        assert "events_missing" not in fleet.findings()
+        fleet.serve("w", prompt(blocks(1_000 * i, 4)), 0)
+    fleet.wait(11.0)
+    evidence = fleet.findings()["events_missing"]
+    assert (evidence["batches_heard"], evidence["unanswered_requests"]) == (0, 3)
+    fleet.apply("w", BlockStored(A, None, TOKENS, SIZE, "GPU"))
+    assert fleet.findings() == {}
+
+
+def test_events_that_ceased_are_missing_too() -> None:
+    fleet = SmallFleet("w")
+    fleet.store("w", A, TOKENS)
+    fleet.wait(5.0)
+    for i in range(3):
+        fleet.serve("w", prompt(blocks(1_000 * (i + 1), 4)), 0)
+    assert fleet.findings() == {}
+    fleet.wait(61.0)
+    assert fleet.findings()["events_missing"]["batches_heard"] == 1
+
+
+def test_engines_that_cannot_be_believed_lack_events() -> None:
+    fleet = SmallFleet(worker_spec("w", engine=EngineKind.SGLANG, version="0.5.9"))
+    for i in range(3):
+        fleet.serve("w", prompt(blocks(1_000 * i, 4)), 0, [BlockStored(A, None, TOKENS, 4, "GPU")])
+    assert fleet.findings()["events_missing"]["version"] == "0.5.9"
+
+
+def test_prompts_shorter_than_a_block_owe_no_event() -> None:
+    fleet = SmallFleet("w")
+    for _ in range(5):
+        fleet.serve("w", prompt([1, 2, 3]), 0)
+    fleet.wait(100.0)
+    assert fleet.findings() == {}
+
+
+def test_replay_off() -> None:
+    source = EventSource(rank("w"), "tcp://w:5557")
+    fleet = SmallFleet(worker_spec("w", sources=(source,)), "v")
+    (finding,) = fleet.index.findings(fleet.now)
+    assert (finding.kind, finding.ranks) == (FindingKind.REPLAY_OFF, (rank("w"),))
+    assert finding.evidence["endpoint"] == "tcp://w:5557"
+
+
+def test_loss_unrepaired() -> None:
+    fleet = SmallFleet("w")
+    fleet.store("w", A, TOKENS)
+    fleet.index.record_loss(rank("w"), fleet.now)
+    assert fleet.findings()["loss_unrepaired"]["doubtful_claims"] == 8
+    fleet.wait(599.0)
+    assert "loss_unrepaired" in fleet.findings()
+    fleet.wait(2.0)
+    assert fleet.findings() == {}
+
+
+def serve_with_other_tokens(fleet: SmallFleet, i: int) -> None:
+    """The engine stores blocks, but not those of the prompt as the router sees it."""
+    stores = [BlockStored(names(100 * i, 4), None, blocks(50_000 + 100 * i, 4), SIZE, "GPU")]
+    fleet.serve("w", prompt(blocks(1_000 * i, 4)), 0, stores)
+
+
+def test_parity_broken() -> None:
+    fleet = SmallFleet("w")
+    for i in range(1, 5):
+        serve_with_other_tokens(fleet, i)
+        assert fleet.findings() == {}
+    fleet.wait(11.0)
+    assert fleet.findings()["parity_broken"]["confirmed_blocks"] == 0
+    tokens = blocks(9_000, 4)
+    fleet.serve("w", prompt(tokens), 0, [BlockStored(names(900, 4), None, tokens, SIZE, "GPU")])
+    assert fleet.findings() == {}
+
+
+def test_parity_holds_while_any_request_is_confirmed() -> None:
+    fleet = SmallFleet("w")
+    for i in range(1, 10):
+        serve_with_other_tokens(fleet, i)
+        if i % 3 == 0:
+            tokens = blocks(90_000 + 100 * i, 4)
+            fleet.store("w", names(9_000 + 10 * i, 4), tokens)
+            fresh = blocks(70_000 + 100 * i, 4)
+            stores = [BlockStored(names(7_000 + 10 * i, 4), None, fresh, SIZE, "GPU")]
+            fleet.serve("w", prompt(fresh), 0, stores)
+    fleet.wait(11.0)
+    assert fleet.findings() == {}
+
+
+def test_block_size_disagrees() -> None:
+    fleet = SmallFleet(worker_spec("w", block_size=16), worker_spec("v", block_size=None))
+    for worker in ("w", "v"):
+        fleet.store(worker, A, TOKENS)
+    (finding,) = fleet.index.findings(fleet.now)
+    assert (finding.kind, finding.ranks) == (FindingKind.BLOCK_SIZE_DISAGREES, (rank("w"),))
+
+
+def test_since_is_kept_while_a_finding_lasts() -> None:
+    fleet = SmallFleet(worker_spec("w", block_size=16))
+    fleet.store("w", A, TOKENS)
+    fleet.wait(1.0)
+    (first,) = fleet.index.findings(fleet.now)
+    fleet.wait(100.0)
+    (second,) = fleet.index.findings(fleet.now)
+    assert first.since == second.since == 101.0
+    fleet.index.forget(rank("w"), ForgetReason.RESTARTED, fleet.now)
+    assert fleet.index.findings(fleet.now) == []

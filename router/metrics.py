@@ -56,18 +56,32 @@ class RouterCollector(Collector):
         data = self._sources.data
         yield _counter("requests", "Requests answered.", ("api", "status"), data.requests.items())
         yield _gauge("requests_in_flight", "Requests being served.", data.in_flight)
-        yield _counter("retries", "Attempts repeated.", ("reason",), _by_one(data.retries))
+        yield _counter(
+            "retries", "Attempts that another one followed.", ("reason",), _by_one(data.retries)
+        )
         yield _counter(
             "unrouted", "Requests placed by load alone.", ("reason",), _by_one(data.unrouted)
         )
         for name, text, value in (
-            ("body_too_large", "Requests refused for their size.", data.body_too_large),
-            ("overloaded", "Requests refused for want of room.", data.overloaded),
-            ("broken_answers", "Answers that broke off.", data.broken_streams),
-            ("internal_errors", "Requests that failed inside.", data.internal_errors),
-            ("cached_tokens_predicted", "Hits as claimed.", data.predicted_cached_tokens),
-            ("cached_tokens_reported", "Hits as reported.", data.reported_cached_tokens),
-            ("prompt_tokens_reported", "Prompts of those.", data.reported_prompt_tokens),
+            ("body_too_large", "Requests refused for their size: 413.", data.body_too_large),
+            ("overloaded", "Requests refused for want of room: 429.", data.overloaded),
+            ("broken_answers", "Answers that broke off after they had begun.", data.broken_streams),
+            ("internal_errors", "Requests that failed inside the router.", data.internal_errors),
+            (
+                "cached_tokens_predicted",
+                "Matched tokens of the chosen ranks.",
+                data.predicted_cached_tokens,
+            ),
+            (
+                "cached_tokens_reported",
+                "Cached tokens as engines reported.",
+                data.reported_cached_tokens,
+            ),
+            (
+                "prompt_tokens_reported",
+                "Prompt tokens of those reports.",
+                data.reported_prompt_tokens,
+            ),
         ):
             yield _counter(name, text, (), [((), value)])
         ttft = HistogramMetricFamily("kvroute_ttft_seconds", "Request to first byte of an answer.")
@@ -77,21 +91,32 @@ class RouterCollector(Collector):
     def _planner(self) -> Iterator[Metric]:
         counters = self._sources.planner.counters()
         plans = [((str(policy), str(why)), n) for (policy, why), n in counters.plans.items()]
-        yield _counter("plans", "Decisions.", ("policy", "reason"), plans)
+        yield _counter("plans", "Decisions that chose a rank.", ("policy", "reason"), plans)
         yield _counter(
-            "plans_without_candidate", "Nobody could.", (), [((), counters.no_candidate)]
+            "plans_without_candidate",
+            "Decisions without a rank.",
+            (),
+            [((), counters.no_candidate)],
         )
         yield _counter("attempts", "Attempts ended.", ("outcome",), _by_one(counters.outcomes))
         yield _gauge("leases_open", "Attempts booked on a rank.", counters.open_plans)
         yield _counter(
-            "index_failures", "Lookups that failed.", ("verb",), _by_one(counters.index_failures)
+            "index_failures",
+            "Calls of the index that failed.",
+            ("verb",),
+            _by_one(counters.index_failures),
         )
         reuse = counters.reuse
         blocks = [
             (("predicted",), reuse.predicted_blocks),
             (("reported",), reuse.reported_blocks),
         ]
-        yield _counter("reused_blocks", "Blocks of prompts found in cache.", ("by",), blocks)
+        yield _counter(
+            "reused_blocks",
+            "Blocks of prompts in cache, as predicted and as reported.",
+            ("by",),
+            blocks,
+        )
 
     def _workers(self) -> Iterator[Metric]:
         records = self._sources.registry.records()
@@ -103,7 +128,9 @@ class RouterCollector(Collector):
         yield _counter("breaker_opened", "Times a breaker opened.", ("worker",), opened)
         loads = self._sources.planner.rank_loads(self._sources.clock())
         in_flight = [((one.rank.worker, str(one.rank.dp_rank)), one.in_flight) for one in loads]
-        yield _gauges("rank_in_flight", "Requests booked.", ("worker", "dp_rank"), in_flight)
+        yield _gauges(
+            "rank_in_flight", "Requests booked on a rank.", ("worker", "dp_rank"), in_flight
+        )
 
     def _index(self) -> Iterator[Metric]:
         index, now = self._sources.index, self._sources.clock()
@@ -114,7 +141,12 @@ class RouterCollector(Collector):
         yield _gauge("index_observed", "Claims that rest on evidence.", stats.observed)
         yield _gauge("index_predicted", "Blocks dispatched, not yet heard of.", stats.predicted)
         yield _gauge("index_parked", "Blocks whose parent is unknown.", stats.orphans)
-        yield _counter("index_skips", "Claims not made.", ("reason",), _by_one(stats.skips))
+        yield _counter(
+            "index_skips",
+            "Events and blocks that made no claim.",
+            ("reason",),
+            _by_one(stats.skips),
+        )
         findings: dict[str, int] = {}
         for finding in index.findings(now):
             findings[finding.kind] = findings.get(finding.kind, 0) + len(finding.ranks)
@@ -135,7 +167,9 @@ class RouterCollector(Collector):
             for one in statuses
             if one.last_event_at is not None
         ]
-        yield _gauges("stream_last_event_age_seconds", "Since the last event.", labels, ages)
+        yield _gauges(
+            "stream_last_event_age_seconds", "Seconds since the last event.", labels, ages
+        )
 
 
 _STREAM_COUNTERS = {

@@ -116,9 +116,10 @@ class BlockIndex:
 
     def drop_unused(self) -> None:
         """Remove the spaces that were opened and never used."""
-        for space in self._unused:
-            self._drop_if_empty(space)
-        self._unused.clear()
+        if self._unused:
+            for space in self._unused:
+                self._drop_if_empty(space)
+            self._unused.clear()
 
     def claim(
         self, refs: Sequence[Ref], slot: int, bits: int, cleared: int = 0

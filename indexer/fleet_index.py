@@ -40,8 +40,18 @@ class FleetIndex:
     # Membership
 
     def add_worker(self, spec: WorkerSpec, now: float) -> None:
-        """Keep books for a worker's ranks. The same spec again changes nothing, another one starts anew."""
-        if self._specs.get(spec.worker) == spec:
+        """Keep books for a worker's ranks.
+
+        The same worker with other details (aliases, adapters, version) keeps its claims; with another
+        model, other event sources or another number of ranks it starts anew.
+        """
+        before = self._specs.get(spec.worker)
+        if before is not None and _is_same(before, spec):
+            self._specs[spec.worker] = spec
+            for book in self._books.values():
+                if book.rank.worker == spec.worker:
+                    book.rename(spec, self._family(spec))
+            self._drop_families()
             return
         self.remove_worker(spec.worker)
         self._specs[spec.worker] = spec
@@ -56,8 +66,7 @@ class FleetIndex:
             book = self._books.pop(rank)
             self._skips.update(book.ledger.skips)
             book.close()
-        used = {book.family for book in self._books.values()}
-        self._families = {k: family for k, family in self._families.items() if family in used}
+        self._drop_families()
 
     # What streams tell
 
@@ -217,11 +226,17 @@ class FleetIndex:
         return book
 
     def _open_book(self, rank: Rank, spec: WorkerSpec, now: float) -> RankBook:
-        names = (spec.model, spec.aliases, spec.adapters)
-        family = self._families.setdefault(names, Family(*names))
-        book = RankBook(rank, spec, family, self._blocks, self._limits, now)
+        book = RankBook(rank, spec, self._family(spec), self._blocks, self._limits, now)
         self._books[rank] = book
         return book
+
+    def _family(self, spec: WorkerSpec) -> Family:
+        names = (spec.model, spec.aliases, spec.adapters)
+        return self._families.setdefault(names, Family(*names))
+
+    def _drop_families(self) -> None:
+        used = {book.family for book in self._books.values()}
+        self._families = {k: family for k, family in self._families.items() if family in used}
 
     def _search(
         self,
@@ -237,3 +252,13 @@ class FleetIndex:
             before = best.get(slot)
             if before is None or run.length * size > before[1].length * before[0]:
                 best[slot] = (size, run)
+
+
+def _is_same(before: WorkerSpec, after: WorkerSpec) -> bool:
+    """Whether what was claimed under one spec stands under the other."""
+    return (before.model, before.engine, before.sources, before.num_ranks) == (
+        after.model,
+        after.engine,
+        after.sources,
+        after.num_ranks,
+    )

@@ -5,7 +5,9 @@ event carried no tokens, its parent is unknown (*parked*), or it cannot be ident
 what comes after it). As soon as an event or evidence names it, it counts on every tier that holds it, and
 what waited for it is adopted.
 
-Stores and removals are set operations a (tier, hash): doing one twice changes nothing and is counted.
+Stores and removals are set operations a (tier, hash): doing one twice changes nothing and is counted. An
+engine that keeps a second physical copy (vLLM, for a while) is under-claimed from the first removal on; a
+count would never come down again where stores are repeated without removals.
 """
 
 from collections import Counter
@@ -102,7 +104,7 @@ class GroupLedger:
         self._claims.announce(tier, fresh)
         if again:
             self._note_duplicates(tier, again)
-        if self._unnamed or self.parking:
+        if self._unnamed or self.parking.num_blocks:
             self._name_all(zip(hashes, refs, strict=False))
         if len(refs) < len(hashes):
             self._hold_unkeyable(tier, hashes[len(refs) :])

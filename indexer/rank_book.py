@@ -80,6 +80,12 @@ class RankBook:
         self._lookups: Sequence[tuple[Family, Geometry]] = ()
         self._num_geometries: int | None = None
 
+    def rename(self, spec: WorkerSpec, family: Family) -> None:
+        """The worker is the same one, with other aliases, adapters or details."""
+        self.spec, self.family = spec, family
+        self.is_believed = are_events_believed(spec.engine, spec.version)
+        self._num_geometries = None
+
     # What events say
 
     def apply(self, batch: EventBatch, now: float) -> None:
@@ -146,8 +152,10 @@ class RankBook:
         """The answer ended; the engine reported so many cached tokens, or nothing."""
         blocks = self.blocks(prompt)
         self.dispatches.touch(blocks, now)
+        if blocks.block_size != at_decision.block_size:
+            return
         self._await_events(blocks, cached_tokens, at_decision, decided_at, now)
-        if cached_tokens is None or blocks.block_size != at_decision.block_size:
+        if cached_tokens is None:
             return
         verdict = self.evidence.weigh(blocks, cached_tokens, at_decision, decided_at, now)
         if verdict is Verdict.AGREES:

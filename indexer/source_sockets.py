@@ -135,12 +135,10 @@ class SourceSockets:
         if changes:
             self.is_connected = changes[-1] is Change.CONNECTED
             self._since = self._loop.time()
-        if self.is_connected:
-            self.pending.extend(changes)
-            self.pending.extend(messages)
-        else:
-            self.pending.extend(messages)
-            self.pending.extend(changes)
+        is_broken = bool(changes) and not self.is_connected
+        self.pending.extend(changes[:-1] if is_broken else changes)
+        self.pending.extend(messages)
+        self.pending.extend(changes[-1:] if is_broken else ())
         return is_drained
 
     def ask(self, first_seq: int) -> None:
@@ -192,7 +190,7 @@ class SourceSockets:
         return received, False
 
     def _changes(self) -> list[Change]:
-        changes = []
+        changes: list[Change] = []
         while True:
             try:
                 frames = self._monitor.recv_multipart(zmq.NOBLOCK)

@@ -513,3 +513,13 @@ def test_queued_events_of_a_removed_worker_bring_nothing_back(fleet: SmallFleet)
     fleet.add("w")
     fleet.store("w", A[:1], TOKENS[:4])
     assert fleet.run("w", PROMPT) == (1, 0, 0)
+
+
+def test_new_details_of_a_worker_keep_its_claims() -> None:
+    fleet = SmallFleet(worker_spec("w"))
+    fleet.store("w", A[:3], TOKENS[:12])
+    fleet.index.add_worker(worker_spec("w", aliases=("alias",), max_model_len=9), fleet.now)
+    assert fleet.run("w", prompt(TOKENS, "alias")) == (3, 0, 0)
+    fleet.index.add_worker(worker_spec("w", sources=()), fleet.now)
+    assert fleet.run("w", PROMPT) == (0, 0, 0)
+    fleet.index.check()

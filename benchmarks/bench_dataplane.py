@@ -191,8 +191,8 @@ def stream_rows(
     proxy: Proxy, num_runs: int, peers: dict[str, Measurement], scale: int
 ) -> list[Measurement]:
     """Per streamed answer of 300 events, and per event: what the events beyond the first cost."""
-    count = 20 * scale
-    one = per_request_ms(proxy, streams(count, 1), num_runs)
+    count = 160 * scale
+    one = per_request_ms(proxy, streams(4 * count, 1), num_runs)
     many = per_request_ms(proxy, streams(count, STREAM_CHUNKS), num_runs)
     chunks = [(b - a) / (STREAM_CHUNKS - 1) * 1e3 for a, b in zip(one, many, strict=True)]
     return [

@@ -25,7 +25,7 @@ from protocol import (
     live_frames,
     replay_frames,
 )
-from tests.simulation.stream_claims import SetSink
+from tests.indexer.set_sink import SetSink
 from tests.simulation.stream_publisher import SimPublisher
 
 LIMITS = StreamLimits(

@@ -22,13 +22,15 @@ class SetSink:
         on_change: called after every call.
 
     Attributes:
-        calls: every call by name and rank, in order, without batches.
+        trust: as last told; ``trust_changes`` lists what was told, in order.
+        batches: what was applied, in order.
     """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._on_change = on_change
         self.claims: defaultdict[Rank, set[EngineHash]] = defaultdict(set)
         self.trust: dict[Rank, Trust] = {}
+        self.trust_changes: list[tuple[Rank, Trust]] = []
         self.losses: defaultdict[Rank, int] = defaultdict(int)
         self.forgets: list[tuple[Rank, ForgetReason]] = []
         self.batches: list[tuple[Rank, EventBatch]] = []
@@ -57,4 +59,5 @@ class SetSink:
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         self.trust[rank] = trust
+        self.trust_changes.append((rank, trust))
         self._on_change()

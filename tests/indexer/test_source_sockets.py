@@ -1,0 +1,164 @@
+"""Sockets of one publisher: what arrives is queued in the order in which it happened."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import zmq
+
+from indexer.source_sockets import Change, SocketLimits, SourceSockets
+from protocol import EventSource, Rank, WorkerId
+from tests.indexer.loopback import Changes, LoopbackPublisher
+
+LIMITS = SocketLimits(reconnect_s=0.01, reconnect_max_s=0.05)
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+def _shape(sockets: SourceSockets) -> list[str | int]:
+    """What is pending: changes by name, messages by number."""
+    return [
+        str(item) if isinstance(item, Change) else int.from_bytes(item[1], "big")
+        for item in sockets.pending
+    ]
+
+
+async def test_what_a_broken_connection_brought_comes_before_the_break(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    sockets = SourceSockets(context, publisher.source("w"), LIMITS, lambda _: changes.note(), 0)
+    await changes.until(lambda: publisher.num_subscribers)
+    for block in range(3):
+        publisher.publish(block)
+    publisher.close()
+
+    def is_broken() -> bool:
+        sockets.collect()
+        return Change.DISCONNECTED in sockets.pending
+
+    await changes.until(is_broken)
+    shape = _shape(sockets)
+    received = [item for item in shape if isinstance(item, int)]
+    assert shape == ["connected", *received, "disconnected"]
+    assert not sockets.is_connected
+    sockets.close()
+
+
+async def test_a_break_that_is_noticed_late_comes_before_all_messages(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    sockets = SourceSockets(context, publisher.source("w"), LIMITS, lambda _: changes.note(), 0)
+    await changes.until(lambda: publisher.num_subscribers)
+    for block in range(3):
+        publisher.publish(block)
+    publisher.close()
+    restarted = LoopbackPublisher(changes, publisher.ports)
+
+    def is_subscribed_again() -> bool:
+        sockets._live.get(zmq.EVENTS)  # lets ZeroMQ subscribe, takes no message
+        return restarted.num_subscribers > 0
+
+    await changes.until(is_subscribed_again)
+    restarted.publish(7)
+
+    def has_message() -> bool:
+        sockets.collect()
+        return any(isinstance(item, list) for item in sockets.pending)
+
+    await changes.until(has_message)
+    assert _shape(sockets)[:3] == ["connected", "disconnected", "connected"]
+    assert sockets.is_connected
+    sockets.close()
+    restarted.close()
+
+
+async def test_a_turn_takes_no_more_than_its_share(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    limits = replace(LIMITS, messages_per_turn=2)
+    sockets = SourceSockets(context, publisher.source("w"), limits, lambda _: changes.note(), 0)
+    await changes.until(lambda: publisher.num_subscribers)
+    for block in range(5):
+        publisher.publish(block)
+    sizes = []
+
+    def has_all() -> bool:
+        before = len(sockets.pending)
+        sockets.collect()
+        sizes.append(sum(isinstance(item, list) for item in list(sockets.pending)[before:]))
+        if sizes[-1]:
+            changes.note()
+        return sum(sizes) == 5
+
+    await changes.until(has_all)
+    assert max(sizes) == 2
+    sockets.close()
+    publisher.close()
+
+
+async def test_a_new_conversation_ends_the_one_before(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    for block in range(3):
+        publisher.publish(block)
+    sockets = SourceSockets(context, publisher.source("w"), LIMITS, lambda _: changes.note(), 0)
+    sockets.ask(0)
+    await changes.until(lambda: publisher.requests == [0])
+    sockets.ask(2)
+    replies: list[list[bytes]] = []
+
+    def is_over() -> bool:
+        while (frames := sockets.next_reply()) is not None:
+            replies.append(frames)
+        return bool(replies) and replies[-1][2] == b"\xff" * 8
+
+    await changes.until(is_over)
+    assert [int.from_bytes(frames[2], "big") for frames in replies[:-1]] == [2]
+    sockets.end_replay()
+    assert sockets.next_reply() is None
+    assert not sockets.is_asking
+    sockets.close()
+    sockets.close()
+    publisher.close()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_name"),
+    [
+        ("tcp://worker-0.fleet:5557", True),
+        ("tcp://127.0.0.1:5557", False),
+        ("tcp://[::1]:5557", False),
+        ("ipc:///tmp/kvroute-test", False),
+    ],
+)
+async def test_only_names_have_another_address_family(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, is_name: bool
+) -> None:
+    source = EventSource(Rank(WorkerId("w")), endpoint)
+    limits = replace(LIMITS, other_family_s=0.0)
+    sockets = SourceSockets(context, source, limits, lambda _: None, 0)
+    assert sockets.is_lost is is_name
+    sockets.close()
+
+
+async def test_a_source_without_replay_cannot_be_asked(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    source = EventSource(Rank(WorkerId("w")), "tcp://127.0.0.1:1")
+    sockets = SourceSockets(context, source, LIMITS, lambda _: None, 0)
+    with pytest.raises(zmq.ZMQError):
+        sockets.ask(0)
+    sockets.close()

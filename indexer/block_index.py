@@ -303,6 +303,22 @@ def _kind(bits: int) -> int:
 
 
 _KINDS = tuple(_kind(bits) for bits in range(SLOT + 1))
+_WHOLE_SLOTS = bytes([0] + [SLOT] * 255)  # a byte with any bit becomes one with every bit
+
+
+class _Stretch:
+    """One slot on the way along a prompt: what its blocks count as since where, and its run so far."""
+
+    __slots__ = ("counts", "kind", "start")
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+        self.start = 0
+        self.counts = [0] * (_PREDICTED + 1)
+
+    def end(self, index: int) -> None:
+        """The blocks before ``index`` are counted."""
+        self.counts[self.kind] += index - self.start
 
 
 class _Walk:
@@ -312,21 +328,16 @@ class _Walk:
     changes.
     """
 
-    __slots__ = ("_counts", "_kinds", "_starts", "alive")
+    __slots__ = ("_stretches", "alive")
 
     def __init__(self, first_mask: int) -> None:
-        self._counts: dict[int, list[int]] = {}
-        self._kinds: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
+        self._stretches: dict[int, _Stretch] = {}
         self.alive = 0
-        for slot, bits in enumerate(
-            first_mask.to_bytes(first_mask.bit_length() // 8 + 1, "little")
-        ):
+        row = first_mask.to_bytes(first_mask.bit_length() // 8 + 1, "little")
+        for slot, bits in enumerate(row):
             if bits:
-                self._counts[slot] = [0] * 6
-                self._kinds[slot] = _KINDS[bits]
-                self._starts[slot] = 0
-                self.alive |= SLOT << slot * STRIDE
+                self._stretches[slot] = _Stretch(_KINDS[bits])
+        self.alive = int.from_bytes(row.translate(_WHOLE_SLOTS), "little")
 
     def turn(self, index: int, changed: int, mask: int) -> int:
         """At block ``index`` the bits ``changed`` differ from the block before.
@@ -335,14 +346,15 @@ class _Walk:
             The slots whose runs go on, every bit of each.
         """
         while changed:
-            slot = ((changed & -changed).bit_length() - 1) // STRIDE
+            slot = (changed.bit_length() - 1) // STRIDE
             shift = slot * STRIDE
-            changed &= ~(SLOT << shift)
-            kind, before = _KINDS[mask >> shift & SLOT], self._kinds[slot]
+            changed &= (1 << shift) - 1
+            stretch = self._stretches[slot]
+            kind, before = _KINDS[mask >> shift & SLOT], stretch.kind
             if kind == before or (before == _PREDICTED and kind):
                 continue  # past the run, what connects to predicted blocks counts with them
-            self._counts[slot][before] += index - self._starts[slot]
-            self._kinds[slot], self._starts[slot] = kind, index
+            stretch.end(index)
+            stretch.kind, stretch.start = kind, index
             if not kind:
                 self.alive &= ~(SLOT << shift)
         return self.alive
@@ -350,7 +362,8 @@ class _Walk:
     def runs(self, length: int) -> dict[int, Run]:
         """Close every stretch at the prompt's end."""
         runs: dict[int, Run] = {}
-        for slot, counts in self._counts.items():
-            counts[self._kinds[slot]] += length - self._starts[slot]
-            runs[slot] = Run._make(counts[1:])
+        for slot, stretch in self._stretches.items():
+            stretch.end(length)
+            _, gpu, host, storage, observed, predicted = stretch.counts
+            runs[slot] = Run(gpu, host, storage, observed, predicted)
         return runs

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import orjson
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -26,7 +25,6 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -35,16 +33,21 @@ from pydantic_settings import (
 
 from prompt import TokenizerChoice
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from router.config_sources import (
+    ConfigError,
+    EnvironmentVariables,
+    FileContents,
+    read_yaml,
+    without_nones,
+)
 from scoring import PolicyName, with_hit_weights
+
+__all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Rate = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0, lt=1)]
-
-
-class ConfigError(Exception):
-    """The configuration is not valid. The message names the field."""
 
 
 class _Section(BaseModel):
@@ -280,6 +283,9 @@ class RouterConfig(BaseSettings):
             raise ValueError("control_token: required where control_host is not a loopback address")
         if self.control_token is not None and not self.control_token.get_secret_value():
             raise ValueError("control_token: must not be empty")
+        for model, directory in self.tokenizers.items():
+            if not (directory / "tokenizer.json").is_file():
+                raise ValueError(f"tokenizers.{model}: there is no tokenizer.json in {directory}")
         names = [entry.worker for entry in self.workers]
         for index, name in enumerate(names):
             if name in names[:index]:
@@ -304,7 +310,7 @@ def load_config(
     Raises:
         ConfigError: a field is unknown or bad, or the file cannot be read. The message names it.
     """
-    contents = {} if path is None else _read_yaml(path)
+    contents = {} if path is None else read_yaml(path)
 
     class Sources(RouterConfig):
         @classmethod
@@ -319,10 +325,10 @@ def load_config(
             return (
                 init_settings,
                 EnvironmentVariables(settings_cls, environ),
-                _File(settings_cls, contents),
+                FileContents(settings_cls, contents),
             )
 
-    given: dict[str, Any] = _without_nones(overrides)
+    given: dict[str, Any] = without_nones(overrides)
     try:
         merged: RouterConfig = Sources(**given)
     except ValidationError as error:
@@ -340,52 +346,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-class EnvironmentVariables(EnvSettingsSource):
-    """The environment, without the addresses that Kubernetes injects for a Service of the same name."""
-
-    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
-        super().__init__(settings_cls)
-        self.env_vars = {
-            name.lower(): value for name, value in environ.items() if not value.startswith("tcp://")
-        }
-
-
-class _File(PydanticBaseSettingsSource):
-    """What the file says."""
-
-    def __init__(self, settings_cls: type[BaseSettings], contents: dict[str, Any]) -> None:
-        super().__init__(settings_cls)
-        self._contents = contents
-
-    def get_field_value(self, field: object, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError(f"the file is read whole, not {field_name} of {field}")
-
-    def __call__(self) -> dict[str, Any]:
-        return self._contents
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        contents = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
-    if contents is None:
-        return {}
-    if not isinstance(contents, dict):
-        raise ConfigError(f"{path}: the file holds no mapping")
-    return {str(name): value for name, value in contents.items()}
-
-
-def _without_nones(given: Mapping[str, object]) -> dict[str, Any]:
-    return {
-        name: _without_nones(value) if isinstance(value, Mapping) else value
-        for name, value in given.items()
-        if value is not None
-    }
 
 
 def _message(error: Mapping[str, Any]) -> str:

@@ -7,14 +7,11 @@ prompt, exchange, count.
 
 import asyncio
 import logging
+import os
 import time
-import uuid
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
-import orjson
 from starlette.types import Receive, Scope, Send
 
 from prompt import Api, api_of_path
@@ -25,13 +22,13 @@ from router.disconnect import DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
 from router.exchange import Exchange, Forward, Relay, is_unknown_model
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
+from router.own_routes import Fleet, own_answer
 from router.prompt_reader import PromptReader
 from router.request_plan import plan_request
 from scoring.brain import NoCandidateError, TooManyRequestsError
 
 logger = logging.getLogger(__name__)
 
-_JSON: RawHeader = (b"content-type", b"application/json")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Computations: asking twice changes nothing but the load.
 _REPEATABLE_PATHS = frozenset(
@@ -48,27 +45,6 @@ _REPEATABLE_PATHS = frozenset(
     }
 )
 _LINGER_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """May load balancers send requests here? ``detail`` says what is still awaited."""
-
-    is_ready: bool
-    detail: str
-
-
-class Fleet(Protocol):
-    """What the data port shows of the fleet."""
-
-    def readiness(self) -> Readiness:
-        """For ``/ready``."""
-
-    def is_settled(self) -> bool:
-        """Has every worker been learned, or been given up on, so that an unknown model is unknown?"""
-
-    def model_cards(self) -> Sequence[Mapping[str, object]]:
-        """Entries of ``/v1/models``, merged over the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +77,9 @@ class DataApp:
             raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
         answer = Answer(send)
         path: str = scope["path"]
-        own = self._own_answer(scope["method"], path)
+        own = own_answer(scope["method"], path, self._fleet)
         if own is not None:
-            status, body = own
-            headers = [_JSON, (b"content-length", b"%d" % len(body))]
-            if status == 503:
-                headers.append((b"retry-after", b"1"))
-            elif status == 405:
-                headers.append((b"allow", b"GET, HEAD, OPTIONS"))
-            await answer.whole(status, headers, body)
+            await answer.whole(own.status, own.headers, own.body)
             return
         api = api_of_path(path)
         counters = self._counters
@@ -119,12 +89,13 @@ class DataApp:
             outcome = await self._handle(api, scope, receive, answer)
         finally:
             counters.in_flight -= 1
-            counters.requests[api, outcome or f"{answer.status // 100}xx"] += 1
+            status_class = f"{answer.status // 100}xx" if answer.is_begun else "closed"
+            counters.requests[api, outcome or status_class] += 1
 
     async def _handle(self, api: Api, scope: Scope, receive: Receive, answer: Answer) -> str | None:
         """Serve one request and answer what goes wrong; ``closed`` where the client left first."""
         head = read_request_head(scope["headers"])
-        request_id = head.request_id or uuid.uuid4().hex
+        request_id = head.request_id or os.urandom(16).hex()
         id_header = (REQUEST_ID, request_id.encode())
         try:
             await self._serve(api, scope, receive, answer, (head, request_id))
@@ -197,34 +168,6 @@ class DataApp:
             message = f"no worker serves the model {model!r}"
             return FrontDoorError(ErrorKind.MODEL_NOT_FOUND, message, param="model")
         return FrontDoorError(ErrorKind.NO_WORKER, "no worker can take this request at the moment")
-
-    def _own_answer(self, method: str, path: str) -> tuple[int, bytes] | None:
-        """Status and JSON of the routes that end here; None for what is to be forwarded."""
-        route = path.removesuffix("/")
-        is_own = route in ("/health", "/ready", "/v1/models") or route.startswith("/v1/models/")
-        if not is_own or method == "OPTIONS":
-            return None
-        if method not in ("GET", "HEAD"):
-            error = FrontDoorError(ErrorKind.METHOD_NOT_ALLOWED, f"{route} is read with GET")
-            return error.status, error.body()
-        if route == "/health":
-            return 200, b'{"status":"ok"}'
-        if route == "/ready":
-            readiness = self._fleet.readiness()
-            state = {"status": "ready" if readiness.is_ready else "not_ready"}
-            body = orjson.dumps(state | {"detail": readiness.detail})
-            return (200 if readiness.is_ready else 503), body
-        return self._models(route.removeprefix("/v1/models").removeprefix("/"))
-
-    def _models(self, name: str) -> tuple[int, bytes]:
-        cards = self._fleet.model_cards()
-        if not name:
-            return 200, orjson.dumps({"object": "list", "data": list(cards)})
-        for card in cards:
-            if card.get("id") == name:
-                return 200, orjson.dumps(dict(card))
-        error = FrontDoorError(ErrorKind.MODEL_NOT_FOUND, f"no worker serves the model {name!r}")
-        return error.status, error.body()
 
 
 class _UnreadError(FrontDoorError):

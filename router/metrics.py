@@ -19,6 +19,7 @@ from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from router.counters import DataCounters
 from router.registry import Registry
+from router.ticker import Ticker
 from router.views import TIER_NAMES
 from scoring import Planner
 
@@ -35,6 +36,7 @@ class MetricSources:
     index: FleetIndex
     intake: Intake
     registry: Registry
+    ticker: Ticker
     clock: Callable[[], float] = time.monotonic
 
 
@@ -106,6 +108,8 @@ class RouterCollector(Collector):
             ("verb",),
             _by_one(counters.index_failures),
         )
+        failures = _by_one(self._sources.ticker.failures)
+        yield _counter("tick_failures", "Housekeeping that failed.", ("part",), failures)
         reuse = counters.reuse
         blocks = [
             (("predicted",), reuse.predicted_blocks),

@@ -15,9 +15,9 @@ from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerLimits
-from router.data_app import Readiness
 from router.discovery import Discovered
 from router.health import HealthRecord
+from router.own_routes import Readiness
 from router.shelf import PromptShelf, Shelved
 from router.worker_record import WorkerRecord, WorkerState
 from scoring import OutcomeKind, Planner

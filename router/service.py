@@ -36,13 +36,13 @@ from router.probe import open_prober
 from router.prompt_reader import PromptReader
 from router.registry import Brains, Registry, RegistryLimits
 from router.shelf import PromptShelf
+from router.ticker import Ticker
 from router.upstream import UpstreamTimeouts, open_upstream
 from router.watcher import Watcher, WatchTimes
 from scoring import Planner, PlannerLimits
 
 logger = logging.getLogger(__name__)
 
-_TICK_S = 0.25
 _READER_THREADS = 2
 
 
@@ -68,10 +68,9 @@ class _Router:
     """The parts that run."""
 
     registry: Registry
-    index: FleetIndex
-    planner: Planner
     subscriber: EventSubscriber
     watcher: Watcher
+    ticker: Ticker
     data: PortServer
     control: PortServer
 
@@ -106,9 +105,11 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             planner, upstream, registry, counters, config.limits.max_attempts, config.names_worker
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
+        parts = {"registry": registry.tick, "planner": planner.tick, "index": index.tick}
+        ticker = Ticker(parts)
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf),
-            metrics=MetricSources(counters, planner, index, intake, registry),
+            metrics=MetricSources(counters, planner, index, intake, registry, ticker),
             reader=reader,
             executor=executor,
             workers_changed=watcher.wake,
@@ -119,10 +120,9 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         keep_alive_s, grace_s = config.timeouts.keep_alive_s, config.drain.finish_s
         yield _Router(
             registry,
-            index,
-            planner,
             subscriber,
             watcher,
+            ticker,
             make_server(data_app, keep_alive_s=keep_alive_s, grace_s=grace_s),
             make_server(control_app(control), keep_alive_s=keep_alive_s, grace_s=1.0),
         )
@@ -139,7 +139,7 @@ async def _run(
         background = [
             group.create_task(router.subscriber.run()),
             group.create_task(router.watcher.run()),
-            group.create_task(_tick(router)),
+            group.create_task(router.ticker.run()),
         ]
         data = group.create_task(router.data.serve(sockets=[sockets[0]]))
         control = group.create_task(router.control.serve(sockets=[sockets[1]]))
@@ -155,16 +155,6 @@ async def _run(
         for task in [hurry, *background]:
             task.cancel()
     logger.info("stopped")
-
-
-async def _tick(router: _Router) -> None:
-    """What time alone changes."""
-    while True:
-        now = time.monotonic()
-        router.registry.tick(now)
-        router.planner.tick(now)
-        router.index.tick(now)
-        await asyncio.sleep(_TICK_S)
 
 
 async def _hurry(server: PortServer, stop: "_StopSignal") -> None:

@@ -89,15 +89,19 @@ class Watcher:
             had_failed = not is_ok
 
     async def _learn(self, worker: WorkerId, url: str) -> bool:
-        """One attempt; True if the worker is known afterwards."""
+        """One attempt; True if the worker is known afterwards. Whatever it says of itself ends no watch."""
         try:
             found = await self._prober.describe(worker, url)
+            async with self._loading:  # workers of one model share what the first one loads
+                shelved = await asyncio.to_thread(self._shelf.load, found.spec)
+            self._registry.learned(worker, found, shelved, self._clock())
         except ProbeError as error:
             self._registry.not_learned(worker, str(error))
             return False
-        async with self._loading:  # workers of one model share what the first one loads
-            shelved = await asyncio.to_thread(self._shelf.load, found.spec)
-        self._registry.learned(worker, found, shelved, self._clock())
+        except Exception as error:  # the supervisor of one worker's watch
+            logger.exception("learning worker %s failed", worker)
+            self._registry.not_learned(worker, f"failed inside the router: {error!r}")
+            return False
         return True
 
     async def _sleep(self, seconds: float) -> None:

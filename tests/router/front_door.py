@@ -13,8 +13,9 @@ from uvicorn.server import ServerState
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 from protocol import Rank
 from router.counters import DataCounters
-from router.data_app import DataApp, DataLimits, Readiness
+from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
+from router.own_routes import Readiness
 from router.ports import listen, make_server
 from router.prompt_reader import PromptReader
 from router.upstream import UpstreamTimeouts, open_upstream

@@ -86,6 +86,7 @@ def test_addresses_that_kubernetes_injects_are_not_ports() -> None:
         ({"control_host": "0.0.0.0"}, "control_token: required"),
         ({"control_host": "::", "control_token": ""}, "control_token: "),
         ({"log_level": "loud"}, "log_level: "),
+        ({"tokenizers": {"m": "/nowhere"}}, "tokenizers.m: there is no tokenizer.json"),
     ],
 )
 def test_an_error_names_the_field(overrides: dict[str, object], message: str) -> None:

@@ -16,6 +16,7 @@ from router.counters import DataCounters
 from router.fleet_debug import FleetDebug
 from router.metrics import MetricSources
 from router.prompt_reader import PromptReader
+from router.ticker import Ticker
 from scoring import Outcome, OutcomeKind, PlanRequest
 from tests.router.brains import TestFleet, fleet, source
 
@@ -40,7 +41,13 @@ async def control(
                 lambda: one.clock.now + 100,
             ),
             metrics=MetricSources(
-                counters, brains.planner, brains.index, brains.intake, one.registry, one.clock
+                counters,
+                brains.planner,
+                brains.index,
+                brains.intake,
+                one.registry,
+                Ticker({}),
+                one.clock,
             ),
             reader=PromptReader(brains.shelf, executor, counters),
             executor=executor,

@@ -326,10 +326,10 @@ async def test_a_live_stream_outlives_every_timeout() -> None:
         await peer.send(SSE_HEAD)
         for _ in range(8):
             await peer.send(chunk(b"data: 1\n\n"))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.15)
         await peer.send(LAST_CHUNK)
 
-    timeouts = UpstreamTimeouts(first_byte_s=0.2, idle_s=0.2)
+    timeouts = UpstreamTimeouts(first_byte_s=1, idle_s=1)
     async with stub_worker(script) as worker, front_door(worker.url, timeouts=timeouts) as door:
         answer = await ask(door)
     assert answer.is_whole

@@ -172,7 +172,7 @@ async def test_a_worker_with_faults_is_left_alone_and_tried_again() -> None:
         else:
             await answer_chat(peer)
 
-    breaker = {"num_faults": 3, "cool_down_s": 0.5}
+    breaker = {"num_faults": 3, "cool_down_s": 1.0}
     async with (
         stub_engine(script=script) as bad,
         stub_engine() as good,
@@ -182,7 +182,7 @@ async def test_a_worker_with_faults_is_left_alone_and_tried_again() -> None:
         for _ in range(30):
             answer = await router.data.post("/v1/chat/completions", json=BODY)
             assert answer.status_code == 200
-        assert bad.num_served <= 6
+        assert bad.num_served <= 12  # of 30 without a breaker
         is_broken = False
         served = bad.num_served
         async with asyncio.timeout(5):

@@ -1,0 +1,89 @@
+"""The few routes that the data port answers itself: its health, its readiness, and the fleet's models.
+
+``OPTIONS`` on them is forwarded like everything else: what browsers may do is the worker's to say.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from router.errors import ErrorKind, FrontDoorError
+from router.headers import RawHeader
+
+_MODELS = "/v1/models"
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """May load balancers send requests here? ``detail`` says what is still awaited."""
+
+    is_ready: bool
+    detail: str
+
+
+class Fleet(Protocol):
+    """What the data port shows of the fleet."""
+
+    def readiness(self) -> Readiness:
+        """For ``/ready``."""
+
+    def is_settled(self) -> bool:
+        """Has every worker been learned, or been given up on, so that an unknown model is unknown?"""
+
+    def model_cards(self) -> Sequence[Mapping[str, object]]:
+        """Entries of ``/v1/models``, merged over the workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAnswer:
+    """A whole answer."""
+
+    status: int
+    headers: Sequence[RawHeader]
+    body: bytes
+
+
+def own_answer(method: str, path: str, fleet: Fleet) -> OwnAnswer | None:
+    """Answer a route that ends here; None for what is to be forwarded."""
+    route = path.removesuffix("/")
+    is_own = route in ("/health", "/ready", _MODELS) or route.startswith(f"{_MODELS}/")
+    if not is_own or method == "OPTIONS":
+        return None
+    if method not in ("GET", "HEAD"):
+        error = FrontDoorError(ErrorKind.METHOD_NOT_ALLOWED, f"{route} is read with GET")
+        return _refusal(error, (b"allow", b"GET, HEAD, OPTIONS"))
+    if route == "/health":
+        return _json(200, {"status": "ok"})
+    if route == "/ready":
+        return _ready(fleet.readiness())
+    return _models(route.removeprefix(_MODELS).removeprefix("/"), fleet.model_cards())
+
+
+def _ready(readiness: Readiness) -> OwnAnswer:
+    if readiness.is_ready:
+        return _json(200, {"status": "ready", "detail": readiness.detail})
+    waiting = {"status": "not_ready", "detail": readiness.detail}
+    return _json(503, waiting, (b"retry-after", b"1"))
+
+
+def _models(name: str, cards: Sequence[Mapping[str, object]]) -> OwnAnswer:
+    """All models, or the one of this name (which may hold slashes)."""
+    if not name:
+        return _json(200, {"object": "list", "data": list(cards)})
+    for card in cards:
+        if card.get("id") == name:
+            return _json(200, card)
+    message = f"no worker serves the model {name!r}"
+    return _refusal(FrontDoorError(ErrorKind.MODEL_NOT_FOUND, message, param="model"))
+
+
+def _json(status: int, body: Mapping[str, object], *more: RawHeader) -> OwnAnswer:
+    data = orjson.dumps(body)
+    length = (b"content-length", b"%d" % len(data))
+    return OwnAnswer(status, [(b"content-type", b"application/json"), length, *more], data)
+
+
+def _refusal(error: FrontDoorError, *more: RawHeader) -> OwnAnswer:
+    return OwnAnswer(error.status, [*error.headers(), *more], error.body())

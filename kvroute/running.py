@@ -56,7 +56,9 @@ def refuse(what: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def fail(what: str) -> NoReturn:
-    """End with 1: it did not go well."""
+def fail(what: str | Exception) -> NoReturn:
+    """End with 1: it did not go well. Notes of an error are shown below it."""
     typer.echo(f"kvroute: {what}", err=True)
+    for note in getattr(what, "__notes__", ()):
+        typer.echo(f"  {note}", err=True)
     raise typer.Exit(1)

@@ -1,10 +1,8 @@
 """Routing policies side by side: the same workload, a fresh fleet and cold caches for each."""
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.table import Table
 
@@ -13,6 +11,7 @@ from loadgen.control_port import ControlPort
 from loadgen.fleet import Fleet, FleetSpec, start_fleet
 from loadgen.replay import ReplayOptions, replay
 from loadgen.report import LoadReport, load_table, summarise
+from loadgen.scratch import scratch_directory
 from loadgen.timed_request import TimedRequest
 
 
@@ -88,8 +87,8 @@ async def compare(
     runs: dict[str, PolicyRun] = {}
     for policy in policies:
         watcher.on_start(policy)
-        with tempfile.TemporaryDirectory(prefix="kvroute-") as logs:
-            async with start_fleet(spec.fleet(policy), Path(logs)) as fleet:
+        with scratch_directory() as logs:
+            async with start_fleet(spec.fleet(policy), logs) as fleet:
                 runs[policy] = await _run(fleet, policy, requests, watcher)
     return runs
 

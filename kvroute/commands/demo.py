@@ -53,7 +53,7 @@ def demo(
     try:
         runs = run(_with_progress(ComparisonSpec(num_workers=workers), workload))
     except (ChildError, ControlPortError) as error:
-        fail(str(error))
+        fail(error)
     console = console_beside(json_file)
     console.print(comparison_table(runs))
     write_json(json_file, {"policies": {name: one.to_json() for name, one in runs.items()}})

@@ -67,7 +67,7 @@ def refill(
     try:
         runs = run(_tell_both(spec, vocabulary.token_ids))
     except (ChildError, ControlPortError, StoryError) as error:
-        fail(str(error))
+        fail(error)
     console_beside(json_file).print(refill_table(runs))
     write_json(json_file, {name: one.to_json() for name, one in runs.items()})
     short = shortfalls(runs["announced"], runs["muted"], Requirements.of(spec))

@@ -12,10 +12,8 @@ With events muted on the workers everything is the same but that refills are not
 """
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from loadgen.answer import Answer
 from loadgen.control_port import ControlPort, FindingView
@@ -26,6 +24,7 @@ from loadgen.refill.sizes import RefillSpec
 from loadgen.refill.truth import num_mismatches
 from loadgen.replay import send
 from loadgen.report import Percentiles, percentiles
+from loadgen.scratch import scratch_directory
 from worker.storage import DirectoryStorage
 
 
@@ -100,8 +99,7 @@ async def tell(
         ControlPortError: the router or a worker does not tell what it is asked.
     """
     book = PrefixBook(spec, model, token_ids)
-    with tempfile.TemporaryDirectory(prefix="kvroute-") as directory:
-        root = Path(directory)
+    with scratch_directory() as root:
         storage = root / "storage"
         async with start_fleet(spec.fleet(str(storage), is_muted=is_muted), root) as fleet:
             return await _Telling(spec, book, fleet, DirectoryStorage(storage), on_step).run()

@@ -11,6 +11,7 @@ import httpx
 import pytest
 import yaml
 
+from prompt import bundled_model_dir
 from router.config import load_config
 from tests import needs
 
@@ -118,7 +119,7 @@ CONFIGURATIONS: list[dict[str, Any]] = [
         "workers": ["http://sglang-0:30000", {"url": "http://vllm-0:8000", "name": "v0"}],
         "policy": "round_robin",
         "limits": {"max_body_bytes": 1_000_000},
-        "tokenizers": {"tiny": "/models/tiny"},
+        "tokenizers": {"tiny": str(bundled_model_dir())},
         "ready": {"min_workers": 2},
     },
 ]

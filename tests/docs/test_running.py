@@ -1,0 +1,98 @@
+"""Blocks of the documentation that run against README's fleet, all of them in one shell.
+
+The default ports are exchanged for free ones, and nothing else.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from loadgen.fleet import free_ports
+from tests import needs
+from tests.docs.pages import ROOT, Block, blocks
+
+TIMEOUT_S = 90.0
+BLOCKS = [*blocks("sh"), *(one for one in blocks("python") if "127.0.0.1" in one.text)]
+DEFAULT_PORTS = ("8080", "8081", "8001", "8002")
+# Ends what the pages start; a page that fails ends the script, so later ones say nothing.
+PRELUDE = "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What came of the script: the output of every block that ran to its end, and the log of all."""
+
+    outputs: Mapping[str, str]
+    log: str
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """All blocks, run once."""
+    for program in ("bash", "curl", "seq"):
+        if shutil.which(program) is None:
+            needs.lacking(f"needs {program}")
+    directory = tmp_path_factory.mktemp("pages")
+    ports = dict(zip(DEFAULT_PORTS, map(str, free_ports(len(DEFAULT_PORTS))), strict=True))
+    script = PRELUDE + "".join(section(block, ports) for block in BLOCKS)
+    said, log = run(script, directory, ports)
+    return Session(dict(re.findall(r"^begin (\S+)\n(.*?)^end \1$", said, re.M | re.S)), log)
+
+
+def section(block: Block, ports: Mapping[str, str]) -> str:
+    """A block between two marks."""
+    text = block.text
+    for port, free in ports.items():
+        text = re.sub(rf"\b{port}\b", free, text)
+    control = f"http://127.0.0.1:{ports['8081']}"
+    text = text.replace("kvroute explain ", f"kvroute explain --control-url {control} ")
+    if block.language == "python":
+        text = f"python - <<'PYTHON'\n{text}PYTHON\n"
+    return f"echo 'begin {block.where}'\n{text}echo\necho 'end {block.where}'\n"
+
+
+def run(script: str, directory: Path, ports: Mapping[str, str]) -> tuple[str, str]:
+    """Run the script as a process group of its own, which is ended with it; its output and its log."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "KVROUTE_PORT": ports["8080"],
+        "KVROUTE_CONTROL_PORT": ports["8081"],
+        "KVROUTE_DRAIN__WINDOW_S": "0",
+    }
+    stdout, stderr = directory / "stdout", directory / "stderr"
+    with stdout.open("w") as out, stderr.open("w") as err:
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=directory, env=environment, stdout=out, stderr=err, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.wait(TIMEOUT_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return stdout.read_text(), stderr.read_text()
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
+def test_block_runs(block: Block, session: Session) -> None:
+    assert block.where in session.outputs, session.log[-4000:]
+
+
+def test_the_quick_start_shows_what_the_readme_says(session: Session) -> None:
+    readme = [session.outputs[one.where] for one in BLOCKS if one.page == ROOT / "README.md"]
+    assert "lowest_cost" in readme[-1]
+
+
+def test_a_healthy_fleet_has_no_findings(session: Session) -> None:
+    page = ROOT / "docs" / "how-to" / "findings.md"
+    assert [session.outputs[one.where].strip() for one in BLOCKS if one.page == page] == ["[]"]

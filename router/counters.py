@@ -55,9 +55,7 @@ class DataCounters:
 
     Attributes:
         in_flight: requests being served; a gauge.
-        leases: attempts whose plan is booked; a gauge.
         requests: by API and status class (``2xx``, …, ``closed`` where the client left first).
-        outcomes: of attempts, by kind.
         retries: by ``RetryReason``.
         unrouted: requests on routed paths that were placed by load alone, by reason.
         broken_streams: answers that broke off after they had begun.
@@ -67,9 +65,7 @@ class DataCounters:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.leases = 0
         self.requests: Counter[tuple[str, str]] = Counter()
-        self.outcomes: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
         self.unrouted: Counter[str] = Counter()
         self.body_too_large = 0

@@ -75,7 +75,7 @@ class DataApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
-        answer = Answer(send)
+        answer = Answer(send, knows_chunks=scope["http_version"] != "1.0")
         path: str = scope["path"]
         own = own_answer(scope["method"], path, self._fleet)
         if own is not None:

@@ -90,13 +90,14 @@ async def front_door(
     timeouts: UpstreamTimeouts | None = None,
     num_ranks: int = 1,
     max_attempts: int = 3,
+    names_worker: bool = True,
 ) -> AsyncIterator[FrontDoor]:
     """Serve a data port before the workers at ``urls``, named w0, w1, …"""
     brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, num_ranks)
     fleet, counters, listener = StubFleet(), DataCounters(), Outcomes()
     with ThreadPoolExecutor(1) as executor:
         async with open_upstream(timeouts or UpstreamTimeouts()) as upstream:
-            relay = Relay(brain, upstream, listener, counters, max_attempts)
+            relay = Relay(brain, upstream, listener, counters, max_attempts, names_worker)
             reader = PromptReader(fleet, executor, counters)
             app = DataApp(relay, reader, fleet, counters, limits or DataLimits())
             async with _listening(app) as port:

@@ -232,6 +232,40 @@ async def test_head_has_the_length_and_no_body() -> None:
     assert worker.num_accepts == 1
 
 
+@pytest.mark.parametrize(
+    "data", [response(b"abc"), SSE_HEAD + chunk(b"a") + chunk(b"bc") + LAST_CHUNK]
+)
+async def test_an_http_1_0_client_gets_no_chunks(data: bytes) -> None:
+    async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
+        async with connect(door.port) as client:
+            client.writer.write(b"GET /x HTTP/1.0\r\n\r\n")
+            answer = await client.answer()
+            assert await client.reader.read() == b""
+        await door.settled()
+    assert (answer.status, answer.body) == (200, b"abc")
+    assert answer.values("content-length") == ["3"]
+    assert answer.values("transfer-encoding") == []
+
+
+async def test_a_broken_answer_to_an_http_1_0_client_is_no_success() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        peer.close()
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        async with connect(door.port) as client:
+            client.writer.write(b"GET /x HTTP/1.0\r\n\r\n")
+            assert (await client.answer()).status == 500
+        await door.settled()
+
+
+async def test_workers_need_not_be_named() -> None:
+    async with stub_worker(echo) as worker, front_door(worker.url, names_worker=False) as door:
+        answer = await ask(door)
+    assert answer.values("x-kvroute-worker") == answer.values("x-kvroute-dp-rank") == []
+    assert answer.values("x-request-id")
+
+
 async def test_upstream_connections_are_reused() -> None:
     num_requests = 40
     async with stub_worker(echo) as worker, front_door(worker.url) as door:

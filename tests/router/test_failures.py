@@ -126,6 +126,13 @@ async def test_attempts_are_bounded() -> None:
     assert len(door.brain.kinds) == 3
 
 
+async def test_the_other_ranks_of_a_dead_worker_are_not_tried() -> None:
+    async with stub_worker(OK) as good, front_door(NOBODY, good.url, num_ranks=4) as door:
+        assert (await ask(door)).status == 200
+        await door.settled()
+    assert [rank.worker for rank, _ in door.brain.outcomes] == ["w0", "w1"]
+
+
 async def test_a_connection_closed_while_idle_is_opened_again_on_the_same_rank() -> None:
     """The worker closes after its first answer, just as the second request comes."""
 

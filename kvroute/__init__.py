@@ -1,1 +1,1 @@
-"""."""
+"""The one command line over all of the packages."""

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 async def test_cost_reuses_more_than_round_robin() -> None:
     ended = await kvroute(
-        "demo", "--requests", "100", "--duration-s", "8", "--json", "-", timeout_s=110.0
+        "demo", "--requests", "100", "--duration-s", "4", "--json", "-", timeout_s=110.0
     )
     assert ended.code == 0, ended.stderr
     policies = json.loads(ended.stdout)["policies"]

@@ -1,0 +1,26 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measurement import measured, write_json
+
+
+def test_the_value_is_the_median_of_the_runs() -> None:
+    assert measured("x", "ms", [3.0, 1.0, 2.0]).value == 2.0
+
+
+def test_json_names_the_peer_where_one_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = measured("bare_ms", "ms", [2.0])
+    rows = [peer, measured("ours_ms", "ms", [3.0], peer)]
+    write_json(str(tmp_path / "rows.json"), rows)
+    written = json.loads((tmp_path / "rows.json").read_text())
+    assert written == [
+        {"name": "bare_ms", "value": 2.0, "unit": "ms", "runs": [2.0]},
+        {"name": "ours_ms", "value": 3.0, "unit": "ms", "runs": [3.0]}
+        | {"peer": "bare_ms", "ratio": 1.5},
+    ]
+    write_json("-", rows)
+    assert json.loads(capsys.readouterr().out) == written

@@ -11,7 +11,7 @@ answer as a whole, and none runs while a slow client makes the relay stop readin
 import asyncio
 import io
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -92,8 +92,12 @@ class UpstreamAnswer:
         return chunk
 
     def close(self) -> None:
-        """Give the connection back if the body was read, else close it: the worker sees that and stops."""
-        self._response.close()
+        """Give the connection back if the body was read, else close it: the worker sees that and stops.
+
+        A connection that cannot even be closed is as good as closed.
+        """
+        with suppress(aiohttp.ClientError, OSError):
+            self._response.close()
 
     def _watch_idle(self, idle_s: float) -> None:
         """From the first body byte on, silence is bounded by the idle timeout."""

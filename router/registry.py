@@ -75,6 +75,7 @@ class Registry:
         self._records: dict[WorkerId, WorkerRecord] = {}
         self._recovered: set[WorkerId] = set()
         self._overdue: set[WorkerId] = set()  # not reached in time
+        self._was_recovered = False
         self.is_draining = False
 
     # -- who there is ------------------------------------------------------------------------------
@@ -218,20 +219,26 @@ class Registry:
                     self._overdue.add(record.worker)
             elif is_late or self._is_recovered(record.spec, now):
                 self._recovered.add(record.worker)
+        serving = self._serving()
+        if len(serving) >= self._limits.min_ready and self._recovered.issuperset(serving):
+            self._was_recovered = True
 
     # -- what the data port shows ------------------------------------------------------------------
 
     def readiness(self) -> Readiness:
-        """Enough workers serve and their indexes are recovered, and no shutdown is under way."""
+        """Enough workers serve, their indexes were recovered once, and no shutdown is under way.
+
+        Workers that come later do not take readiness away while theirs are recovered.
+        """
         if self.is_draining:
             return Readiness(is_ready=False, detail="draining")
-        serving = [one.worker for one in self._records.values() if one.state is WorkerState.SERVING]
-        recovered = [worker for worker in serving if worker in self._recovered]
+        serving = self._serving()
+        num_recovered = len(self._recovered.intersection(serving))
         detail = (
-            f"{len(serving)} of {len(self._records)} workers serve, {len(recovered)} of them with a"
+            f"{len(serving)} of {len(self._records)} workers serve, {num_recovered} of them with a"
             f" recovered index; at least {self._limits.min_ready} needed"
         )
-        is_ready = len(recovered) >= self._limits.min_ready and len(recovered) == len(serving)
+        is_ready = self._was_recovered and len(serving) >= self._limits.min_ready
         return Readiness(is_ready=is_ready, detail=detail)
 
     def is_settled(self) -> bool:
@@ -264,6 +271,9 @@ class Registry:
                 assert known[worker].is_draining is record.is_draining, worker
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _serving(self) -> list[WorkerId]:
+        return [one.worker for one in self._records.values() if one.state is WorkerState.SERVING]
 
     def _settle(self, record: WorkerRecord) -> None:
         """Tell the planner whether the worker takes requests."""

@@ -156,6 +156,14 @@ def test_ready_waits_for_enough_workers_and_for_their_indexes() -> None:
         one.brains.index.set_trust(Rank(worker), Trust.REBUILDING, one.clock.now)
         one.tick(1)
         assert one.registry.readiness().is_ready
+        one.learn("w2", sources=(source("w2", 7000, has_replay=True),))
+        one.tick(1)
+        assert one.registry.readiness().is_ready
+        one.registry.remove(WorkerId("w1"))
+        one.registry.remove(WorkerId("w2"))
+        assert not one.registry.readiness().is_ready
+        one.learn("w1")
+        assert one.registry.readiness().is_ready
         one.registry.is_draining = True
         assert not one.registry.readiness().is_ready
 

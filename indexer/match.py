@@ -6,14 +6,14 @@ from indexer.trust import Trust
 from protocol import BlockKey, KeySpace, Rank, TokenBytes, block_keys
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RankMatch:
     """The longest run of leading blocks that one rank holds, each counted on its fastest tier.
 
     ``gpu_blocks + host_pinned_blocks + storage_blocks`` is the length of the run and
     ``matched_tokens`` that length times ``block_size``. ``observed_blocks`` of them rest on evidence
     alone. ``predicted_blocks`` follow the run, dispatched and not yet heard of; they are in no other
-    number.
+    number. A value, though not a frozen one: a lookup makes one a rank.
     """
 
     rank: Rank

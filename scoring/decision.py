@@ -39,11 +39,12 @@ class RankName:
     dp_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
     """One rank as it was weighed. Terms and cost in milliseconds; none where it was excluded.
 
-    ``block_size`` is 1 where no block of the rank is known.
+    ``block_size`` is 1 where no block of the rank is known. A value, though not a frozen one: a
+    decision makes one a rank, and freezing triples what that costs.
     """
 
     worker: str

@@ -25,6 +25,7 @@ from router.headers import (
     relayed_headers,
 )
 from router.lease import Lease, OutcomeListener
+from router.stream_start import StreamStart, Verdict
 from router.tail import Tail, Usage, has_error_event, read_usage
 from router.upstream import Fault, Upstream, UpstreamAnswer, UpstreamError
 from scoring.brain import (
@@ -232,8 +233,10 @@ class Exchange:
         is_stream = is_event_stream(headers)
         is_readable = self._forward.reads_usage and not is_encoded(headers)
         tail = Tail() if is_readable or is_stream else None
+        is_watched = is_stream and answer.status < 400 and not is_encoded(headers)
+        start = StreamStart() if is_watched else None
         try:
-            await self._relay_body(lease, answer, tail, is_stream=is_stream)
+            await self._relay_body(lease, answer, tail, start)
         except UpstreamError as error:
             timed_out = error.fault is Fault.TIMEOUT
             kind = OutcomeKind.TIMED_OUT if timed_out else OutcomeKind.BROKEN_OFF
@@ -244,7 +247,7 @@ class Exchange:
             # The answer is left unfinished: the server aborts the transfer, so that the client can tell.
 
     async def _relay_body(
-        self, lease: Lease, answer: UpstreamAnswer, tail: Tail | None, *, is_stream: bool
+        self, lease: Lease, answer: UpstreamAnswer, tail: Tail | None, start: StreamStart | None
     ) -> None:
         is_first = True
         while True:
@@ -253,12 +256,12 @@ class Exchange:
                 is_first = False
                 now = self._relay.clock()
                 self._relay.counters.ttft_s.observe(now - self._forward.started_at)
-                if is_stream:
-                    lease.first_byte()
+            if start is not None and start.feed(chunk) is Verdict.CONTENT:
+                lease.first_byte()
             if tail is not None:
                 tail.append(chunk)
             if answer.is_complete:
-                lease.end(self._outcome(lease, answer.status, tail, is_stream=is_stream))
+                lease.end(self._outcome(lease, answer.status, tail, start))
                 await self._answer.finish(chunk)
                 return
             await self._answer.write(chunk)
@@ -271,18 +274,22 @@ class Exchange:
         event = sse_error(FrontDoorError(kind, "the worker broke off within its answer"))
         await self._answer.write(event if tail.ends_event() else b"\n\n" + event)
 
-    def _outcome(self, lease: Lease, status: int, tail: Tail | None, *, is_stream: bool) -> Outcome:
+    def _outcome(
+        self, lease: Lease, status: int, tail: Tail | None, start: StreamStart | None
+    ) -> Outcome:
         if status in _BUSY_STATUSES:
             return Outcome(OutcomeKind.BUSY)
         if status >= 500:
             return Outcome(OutcomeKind.WORKER_ERROR)
         if status >= 400:
             return Outcome(OutcomeKind.CLIENT_ERROR)
+        end = b"" if tail is None else tail.last_bytes()
+        if start is not None and (start.verdict is Verdict.ERROR or has_error_event(end)):
+            return Outcome(OutcomeKind.WORKER_ERROR)
         if tail is None or not self._forward.reads_usage:
             return Outcome(OutcomeKind.COMPLETED)
-        end = tail.last_bytes()
-        if is_stream and has_error_event(end):
-            return Outcome(OutcomeKind.WORKER_ERROR)
+        if start is not None and start.verdict is Verdict.NOTHING_YET:
+            return Outcome(OutcomeKind.WORKER_ERROR)  # a stream of nothing proves no prefill
         usage = read_usage(end)
         self._count_usage(lease, usage)
         return Outcome(

@@ -17,6 +17,16 @@ from dataclasses import dataclass
 TAIL_BYTES = 4096
 _SLACK_BYTES = 32 * 1024
 _DECODER = json.JSONDecoder()
+_ERROR_NAMES = frozenset({b"error", b"response.failed"})
+_ERROR_DATA = (
+    b'{"error":',
+    b'{"error" :',
+    b'{"type":"error"',
+    b'{"type": "error"',
+    b'{"object":"error"',
+    b'{"object": "error"',
+)
+_NO_ERROR_DATA = (b'{"error":null', b'{"error": null')
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +90,12 @@ def read_usage(tail: bytes) -> Usage:
 def has_error_event(tail: bytes) -> bool:
     """Did a stream of events end in an error? An engine that dies says so under status 200."""
     for line in tail.splitlines():
-        if line.startswith(b"event: error"):
+        if line.startswith(b"event:") and line[6:].strip() in _ERROR_NAMES:
             return True
         if line.startswith(b"data:"):
             data = line[5:].lstrip()
-            if data.startswith(
-                (b'{"error":', b'{"error" :', b'{"type":"error"', b'{"type": "error"')
-            ):
-                return not data.startswith((b'{"error":null', b'{"error": null'))
+            if data.startswith(_ERROR_DATA):
+                return not data.startswith(_NO_ERROR_DATA)
     return False
 
 

@@ -355,17 +355,49 @@ async def test_usage_is_read_from_the_end() -> None:
     assert not door.brain.first_bytes  # an answer in one piece has no first token
 
 
-async def test_an_error_event_under_status_200_is_the_workers_error() -> None:
-    data = (
-        SSE_HEAD
-        + chunk(b'data: {"error":{"message":"died","code":500}}\n\ndata: [DONE]\n\n')
-        + LAST_CHUNK
-    )
-    async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
+CONTENT_EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+ERROR_EVENT = b'data: {"error":{"message":"died","code":500}}\n\n'
+DONE_EVENT = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("events", "num_first_bytes", "kind"),
+    [
+        ((ERROR_EVENT + DONE_EVENT,), 0, OutcomeKind.WORKER_ERROR),
+        ((ERROR_EVENT, DONE_EVENT), 0, OutcomeKind.WORKER_ERROR),
+        ((b": ping\n\n", ERROR_EVENT, DONE_EVENT), 0, OutcomeKind.WORKER_ERROR),
+        ((ERROR_EVENT, b": " + b"x" * 9000 + b"\n\n"), 0, OutcomeKind.WORKER_ERROR),
+        ((b'event: error\ndata: {"code":1}\n\n',), 0, OutcomeKind.WORKER_ERROR),
+        ((b": ping\n\n", b": ping\n\n"), 0, OutcomeKind.WORKER_ERROR),
+        ((b": ping\n\n", CONTENT_EVENT, DONE_EVENT), 1, OutcomeKind.COMPLETED),
+        ((CONTENT_EVENT, ERROR_EVENT), 1, OutcomeKind.WORKER_ERROR),
+    ],
+)
+async def test_only_content_is_evidence_of_a_prompt(
+    events: tuple[bytes, ...], num_first_bytes: int, kind: OutcomeKind
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD)
+        for event in events:
+            await peer.send(chunk(event))
+        await peer.send(LAST_CHUNK)
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
         answer = await ask(door)
         await door.settled()
-    assert answer.is_whole
-    assert door.brain.kinds == [OutcomeKind.WORKER_ERROR]
+    assert (answer.is_whole, answer.body) == (True, b"".join(events))
+    assert len(door.brain.first_bytes) == num_first_bytes
+    assert door.brain.kinds == [kind]
+
+
+async def test_a_refusal_in_the_shape_of_a_stream_is_no_evidence() -> None:
+    head = SSE_HEAD.replace(b"200 OK", b"400 Bad Request")
+    data = head + chunk(CONTENT_EVENT) + LAST_CHUNK
+    async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
+        assert (await ask(door)).status == 400
+        await door.settled()
+    assert not door.brain.first_bytes
+    assert door.brain.kinds == [OutcomeKind.CLIENT_ERROR]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Where commands write: results as JSON to a file or stdout, everything for people to the terminal.
 
 With ``--json -`` stdout holds the JSON and nothing else; tables then go to stderr, where progress always goes.
+A file that cannot be written is refused with the other wrong flags, before any work is done.
 """
 
 import sys
@@ -13,9 +14,36 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kvroute.running import fail
+
+
+def _require_writable(json_file: str | None) -> str | None:
+    """Open the file for writing and leave it as it was.
+
+    Raises:
+        typer.BadParameter: it cannot be opened.
+    """
+    if json_file is None or json_file == "-":
+        return json_file
+    path = Path(json_file)
+    try:
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise typer.BadParameter(str(error)) from error
+    return json_file
+
+
 JsonFile: TypeAlias = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - = stdout."),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write the result as JSON to FILE; - = stdout.",
+        callback=_require_writable,
+    ),
 ]
 
 _FILE_WIDTH = 140
@@ -34,7 +62,7 @@ def write_json(json_file: str | None, result: Mapping[str, object]) -> None:
     """Write the result where it was asked for; None = nowhere.
 
     Raises:
-        OSError: the file cannot be written.
+        typer.Exit: with 1, the file cannot be written any more.
     """
     if json_file is None:
         return
@@ -43,7 +71,14 @@ def write_json(json_file: str | None, result: Mapping[str, object]) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
     else:
-        Path(json_file).write_bytes(data)
+        _write(Path(json_file), data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        fail(f"--json: {error}")
 
 
 def progress() -> Progress:

@@ -66,6 +66,10 @@ MISTAKES = [
     (("explain",), "PROMPT"),
     (("explain", "x", "--body", "y"), "PROMPT"),
     (("explain", "--body", "/nowhere.json"), "--body"),
+    (("explain", "x", "--json", "/nowhere/out.json"), "--json"),
+    (("demo", "--json", "/nowhere/out.json"), "--json"),
+    (("scenario", "refill", "--json", "/"), "--json"),
+    (("replay", "x", "--url", "http://127.0.0.1:1", "--json", "/nowhere/out.json"), "--json"),
 ]
 
 

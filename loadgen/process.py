@@ -1,7 +1,8 @@
 """One child process of ``python -m kvroute``: its log, its readiness, its end.
 
 A child runs in a process group of its own, so that Ctrl-C in a terminal reaches the parent alone, which
-then ends the children in order: SIGTERM, and SIGKILL after a grace.
+then ends the children in order: SIGTERM, and SIGKILL after a grace. Python puts no directory of its own in
+front of the installed packages (``-P``), so a file of the same name where the command is given does no harm.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ class Child:
         with self._log_path.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",
                 "-m",
                 "kvroute",
                 *self._arguments,

@@ -1,6 +1,7 @@
 """Children of this process: they start, say why they do not, and are gone afterwards."""
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -26,6 +27,17 @@ async def test_a_child_that_ends_early_says_why(tmp_path: Path) -> None:
     async with worker, aiohttp.ClientSession() as session:
         with pytest.raises(ChildError, match="ended with code 2") as raised:
             await worker.wait_ready(session, "http://127.0.0.1:1/health", 30.0)
+    assert "--page-size" in str(raised.value)
+
+
+async def test_a_child_minds_no_modules_of_the_current_directory(tmp_path: Path) -> None:
+    for name in ("worker.py", "loadgen.py", "kvroute.py", "asyncio.py"):
+        (tmp_path / name).write_text("raise SystemExit('not this one')")
+    worker = Child("worker", ["worker", "--page-size", "0"], tmp_path / "log")
+    with contextlib.chdir(tmp_path):
+        async with worker, aiohttp.ClientSession() as session:
+            with pytest.raises(ChildError, match="ended with code 2") as raised:
+                await worker.wait_ready(session, "http://127.0.0.1:1/health", 30.0)
     assert "--page-size" in str(raised.value)
 
 

@@ -6,7 +6,7 @@ error that names the field's path.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -224,6 +224,12 @@ class Drain(_Section):
     finish_s: Annotated[float, Field(ge=0, le=86_400)] = 90.0
 
 
+def _refuse_twins(message: str, values: Sequence[str]) -> None:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(message.format(index, value))
+
+
 def _listed(value: object) -> object:
     """A list as an environment variable or flag may spell it: JSON, or comma separated."""
     if not isinstance(value, str):
@@ -286,11 +292,11 @@ class RouterConfig(BaseSettings):
         for model, directory in self.tokenizers.items():
             if not (directory / "tokenizer.json").is_file():
                 raise ValueError(f"tokenizers.{model}: there is no tokenizer.json in {directory}")
-        names = [entry.worker for entry in self.workers]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise ValueError(f"workers.{index}: a second worker named {name!r}")
-        if len(names) > self.limits.max_workers:
+        _refuse_twins(
+            "workers.{}: a second worker named {!r}", [one.worker for one in self.workers]
+        )
+        _refuse_twins("workers.{}.url: a second worker at {}", [one.url for one in self.workers])
+        if len(self.workers) > self.limits.max_workers:
             raise ValueError(f"workers: more than limits.max_workers, {self.limits.max_workers}")
         return self
 

@@ -52,6 +52,7 @@ MISTAKES = [
     (("serve", "--port", "70000"), "port"),
     (("serve", "--tokenizer", "m"), "--tokenizer"),
     (("serve", "--worker", "ftp://x"), "workers.0"),
+    (("serve", "--worker", "http://x", "--worker", "http://x/"), "workers.1"),
     (("serve", "--control-host", "0.0.0.0"), "control_token"),
     (("serve", "--config", "/nowhere.yaml"), "/nowhere.yaml"),
     (("demo", "--workers", "0"), "--workers"),

@@ -75,6 +75,10 @@ def test_addresses_that_kubernetes_injects_are_not_ports() -> None:
         ({"workers": ["http://u:p@a:1"]}, "workers.0.url: "),
         ({"workers": ["http://a:99999"]}, "workers.0.url: "),
         ({"workers": ["http://a:1", "http://a:1/"]}, "workers.1: a second worker named 'a:1'"),
+        (
+            {"workers": ["http://a:1", {"url": "http://a:1", "name": "b"}]},
+            "workers.1.url: a second worker at http://a:1",
+        ),
         ({"port": 70_000}, "port: "),
         ({"port": "x"}, "port: "),
         ({"policy": "best"}, "policy: "),

@@ -1,8 +1,9 @@
-"""One child process of ``python -m kvroute``: its log, its readiness, its end.
+"""One child process of the command line: its log, its readiness, its end.
 
 A child runs in a process group of its own, so that Ctrl-C in a terminal reaches the parent alone, which
 then ends the children in order: SIGTERM, and SIGKILL after a grace. Python puts no directory of its own in
 front of the installed packages (``-P``), so a file of the same name where the command is given does no harm.
+The child's stdin is a pipe whose end tells it that the parent is gone, killed or not: then it ends by itself.
 """
 
 import asyncio
@@ -42,9 +43,9 @@ class Child:
                 sys.executable,
                 "-P",
                 "-m",
-                "kvroute",
+                "kvroute.child",
                 *self._arguments,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,

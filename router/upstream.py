@@ -1,7 +1,8 @@
 """The client side of the proxy: one request to a worker, its answer chunk by chunk, faults by name.
 
 A thin shell over aiohttp that turns every way in which a worker can fail into one ``UpstreamError``.
-Connections are kept alive and reused; nothing is decompressed, redirected, retried or remembered here.
+Connections are kept alive and reused; nothing is decompressed, redirected, retried or remembered here: one
+``send`` delivers a request once at most.
 The pool itself has no bound: the front door bounds requests in flight.
 
 Timeouts: connecting, waiting for the first body byte, and silence between chunks. None bounds a live
@@ -185,5 +186,8 @@ async def open_upstream(timeouts: UpstreamTimeouts) -> AsyncIterator[Upstream]:
         max_field_size=_MAX_HEADER_BYTES,
         max_headers=_MAX_HEADERS,
     )
+    # aiohttp sends idempotent methods once more when a reused connection breaks; whether a request may be
+    # repeated, and where, is the exchange's to decide.
+    session._retry_connection = False  # noqa: SLF001
     async with session:
         yield Upstream(session, timeouts)

@@ -163,6 +163,22 @@ async def test_what_may_change_something_is_not_sent_twice(path: str, num_sent: 
     assert len(bad.requests) + len(good.requests) == num_sent
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
+async def test_a_reused_connection_that_breaks_delivers_once(method: str) -> None:
+    async def script(peer: Peer) -> None:
+        if peer.request.target == "/change":
+            peer.close()
+        else:
+            await peer.send(response(b"{}"))
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        assert (await ask(door, "GET", "/first", body=None)).status == 200
+        assert (await ask(door, method, "/change")).status == 502
+        await door.settled()
+    assert worker.num_accepts == 1
+    assert [request.target for request in worker.requests] == ["/first", "/change"]
+
+
 async def test_what_was_never_sent_may_be_sent() -> None:
     async with stub_worker(OK) as good, front_door(NOBODY, good.url) as door:
         assert (await ask(door, "POST", "/files")).status == 200

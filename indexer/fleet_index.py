@@ -42,11 +42,11 @@ class FleetIndex:
     def add_worker(self, spec: WorkerSpec, now: float) -> None:
         """Keep books for a worker's ranks.
 
-        The same worker with other details (aliases, adapters, version) keeps its claims; with another
-        model, other event sources or another number of ranks it starts anew.
+        What is the same cache (`is_same_cache`) keeps its claims under the new names; any other starts
+        anew.
         """
         before = self._specs.get(spec.worker)
-        if before is not None and _is_same(before, spec):
+        if before is not None and is_same_cache(before, spec):
             self._specs[spec.worker] = spec
             for book in self._books.values():
                 if book.rank.worker == spec.worker:
@@ -254,11 +254,19 @@ class FleetIndex:
                 best[slot] = (size, run)
 
 
-def _is_same(before: WorkerSpec, after: WorkerSpec) -> bool:
-    """Whether what was claimed under one spec stands under the other."""
-    return (before.model, before.engine, before.sources, before.num_ranks) == (
-        after.model,
-        after.engine,
-        after.sources,
-        after.num_ranks,
+def is_same_cache(before: WorkerSpec, after: WorkerSpec) -> bool:
+    """Whether what was claimed under one description of a worker stands under the other.
+
+    Names (aliases, adapters) change while an engine runs; anything else means another process, with
+    another cache. A version or block size that is not known is no other one.
+    """
+    return (
+        (before.url, before.model, before.engine, before.sources, before.num_ranks)
+        == (after.url, after.model, after.engine, after.sources, after.num_ranks)
+        and _may_be_equal(before.version, after.version)
+        and _may_be_equal(before.block_size, after.block_size)
     )
+
+
+def _may_be_equal(before: object, after: object) -> bool:
+    return before is None or after is None or before == after

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from indexer.fleet_index import FleetIndex
+from indexer.fleet_index import FleetIndex, is_same_cache
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
@@ -155,8 +155,7 @@ class Registry:
     def learned(self, worker: WorkerId, found: Discovered, shelved: Shelved, now: float) -> None:
         """A worker described itself, for the first time or again.
 
-        A worker whose model, ranks, block size or event sources have changed starts anew: what was known
-        of its cache speaks of another process.
+        A worker with another cache (`is_same_cache`) starts anew, one with other names goes on.
         """
         record = self._records.get(worker)
         if record is None or record.url != found.spec.url:
@@ -167,7 +166,9 @@ class Registry:
         if old != new:
             self._brains.planner.add_worker(new, now)
             self._brains.planner.set_draining(worker, record.is_draining)
-            if old is None or _identity(old) != _identity(new):
+            if old is not None and is_same_cache(old, new):
+                self._brains.index.add_worker(new, now)
+            else:
                 self._begin_anew(record, old, new, now)
             logger.info("worker %s is %s", worker, _summary(new))
         self._brains.shelf.put(new, shelved)
@@ -305,11 +306,6 @@ class Registry:
             return trust not in (Trust.NONE, Trust.REBUILDING)
         status = self._brains.intake.status(source.rank)
         return status is not None and status.is_connected
-
-
-def _identity(spec: WorkerSpec) -> tuple[object, ...]:
-    """What cannot change without the cache being another one."""
-    return spec.url, spec.model, spec.block_size, spec.num_ranks, spec.sources
 
 
 def _summary(spec: WorkerSpec) -> str:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from indexer.trust import Trust
-from protocol import Rank, WorkerId
+from protocol import BlockStored, EngineKind, EventBatch, Rank, WorkerId, pack_tokens
 from router.breaker import BreakerLimits
 from router.registry import (
     RegistryFullError,
@@ -15,7 +15,7 @@ from router.registry import (
     WorkerExistsError,
 )
 from router.worker_record import WorkerState
-from scoring import OutcomeKind
+from scoring import OutcomeKind, PlanRequest
 from tests.router.brains import described, fleet, source
 
 
@@ -71,13 +71,64 @@ def test_other_ports_start_the_worker_anew_and_other_names_do_not() -> None:
     with fleet() as one:
         worker = one.learn("w0", sources=(source(port=5557),))
         one.brains.index.set_trust(Rank(worker), Trust.EXACT, one.clock.now)
-        one.learn("w0", sources=(source(port=5557),), adapters=("lora",), version="2")
+        one.learn("w0", sources=(source(port=5557),), adapters=("lora",), version="1")
         assert one.brains.index.trust(Rank(worker), one.clock.now) is Trust.EXACT
         assert one.plan("lora") == "w0"
         one.learn("w0", sources=(source(port=6000),))
         assert one.brains.intake.sources == [source(port=6000)]
         assert one.brains.index.trust(Rank(worker), one.clock.now) is Trust.NONE
         assert one.plan("lora") == ""
+
+
+def test_names_that_change_reach_the_index() -> None:
+    """A request under a new alias or adapter finds what the rank holds of it."""
+    with fleet() as one:
+        worker = one.learn("w0")
+        block = BlockStored([1], None, [1, 2, 3, 4], 4)
+        under_adapter = BlockStored([2], None, [1, 2, 3, 4], 4, lora_name="lora")
+        one.brains.index.apply(Rank(worker), EventBatch(1.0, [block, under_adapter]), 1.0)
+        one.learn("w0", aliases=("alias",), adapters=("lora",))
+        tokens = pack_tokens([1, 2, 3, 4, 5])
+        for name in ("alias", "lora"):
+            request = PlanRequest(name, "chat", name, tokens, 0.0)
+            found = one.brains.planner.explain(request, one.clock.now)
+            assert found.candidates[0].gpu_blocks == 1, name
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_anew"),
+    [
+        ({"version": "0.5.14"}, {"version": "0.5.23"}, True),
+        ({"version": "0.5.23"}, {"version": "0.5.14"}, True),
+        ({"version": "0.5.23"}, {}, False),
+        ({}, {"version": "0.5.23"}, False),
+        ({"block_size": 4}, {"block_size": 8}, True),
+        ({"block_size": 4}, {"block_size": None}, False),
+        ({}, {"engine": EngineKind.VLLM}, True),
+        ({}, {"model": "m2"}, True),
+        ({}, {"max_model_len": 100}, False),
+    ],
+)
+def test_what_another_description_means(
+    before: dict[str, object], after: dict[str, object], is_anew: bool
+) -> None:
+    described_as = {"engine": EngineKind.SGLANG, "sources": (source(),)}
+    with fleet() as one:
+        worker = one.learn("w0", **described_as | before)
+        one.brains.index.apply(Rank(worker), EventBatch(1.0, []), 1.0)
+        one.learn("w0", **described_as | after)
+        (state,) = one.brains.index.rank_states(one.clock.now)
+        assert (state.last_batch_at is None) is is_anew
+
+
+def test_an_engine_brought_up_to_date_is_believed() -> None:
+    with fleet() as one:
+        worker = one.learn("w0", engine=EngineKind.SGLANG, version="0.5.14")
+        one.brains.index.set_trust(Rank(worker), Trust.EXACT, one.clock.now)
+        assert one.brains.index.trust(Rank(worker), one.clock.now) is Trust.NONE
+        one.learn("w0", engine=EngineKind.SGLANG, version="0.5.23")
+        one.brains.index.set_trust(Rank(worker), Trust.EXACT, one.clock.now)
+        assert one.brains.index.trust(Rank(worker), one.clock.now) is Trust.EXACT
 
 
 def test_more_ranks_are_known_to_all() -> None:

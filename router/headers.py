@@ -6,7 +6,8 @@ length, an answer keeps the worker's length or is chunked, never both. Everythin
 repeats included.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 RawHeader = tuple[bytes, bytes]
@@ -30,6 +31,8 @@ _HOP_BY_HOP = frozenset(
 )
 # Made anew for the worker: its address, the body's length, the answered expectation.
 _REMADE = frozenset({b"host", b"content-length", b"expect", REQUEST_ID})
+_NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _BODILESS = frozenset({204, 304})
 
 
@@ -90,6 +93,16 @@ def relayed_headers(raw: Iterable[RawHeader], status: int) -> list[RawHeader]:
     return [
         header for header in lowered if header[0] not in _HOP_BY_HOP and header[0] not in dropped
     ]
+
+
+def is_sendable(raw: Sequence[RawHeader]) -> bool:
+    """May these fields stand in an answer? Names are tokens, values have no control characters but tabs.
+
+    Source: RFC 9110 §5.1, §5.5; uvicorn refuses other names and values within an answer.
+    """
+    names = b"".join([name for name, _ in raw])
+    values = b"".join([value for _, value in raw])
+    return _NO_TOKEN.search(names) is None and _CONTROL.search(values) is None
 
 
 def header(headers: Iterable[RawHeader], name: bytes) -> bytes | None:

@@ -20,7 +20,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from router.headers import RawHeader
+from router.headers import RawHeader, is_sendable
 
 # Engines on uvicorn close idle connections after 5 s: let go before they do.
 _KEEP_ALIVE_S = 4.0
@@ -153,6 +153,9 @@ class Upstream:
             raise UpstreamError(Fault.MALFORMED, error.message) from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamError(Fault.RESET, str(error)) from error
+        if not 200 <= response.status < 600 or not is_sendable(response.raw_headers):
+            response.close()
+            raise UpstreamError(Fault.MALFORMED, "a status or a header field that no answer has")
         return UpstreamAnswer(response, self._timeouts.idle_s)
 
     async def _request(

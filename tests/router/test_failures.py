@@ -42,6 +42,24 @@ async def two_lengths(peer: Peer) -> None:
     peer.close()
 
 
+async def odd_status(peer: Peer) -> None:
+    await peer.send(response(b"{}", status=799))
+
+
+async def control_bytes(peer: Peer) -> None:
+    await peer.send(response(b"{}", headers=(("X-A", "a\x01b"),)))
+
+
+async def no_token(peer: Peer) -> None:
+    await peer.send(response(b"{}", headers=(("X(A)", "1"),)))
+
+
+async def switching(peer: Peer) -> None:
+    await peer.send(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+    )
+
+
 async def close_after_headers(peer: Peer) -> None:
     await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
     peer.close()
@@ -68,7 +86,10 @@ def code(answer: WireAnswer) -> str:
     return str(json.loads(answer.body)["error"]["code"])
 
 
-@pytest.mark.parametrize("script", [close_at_once, reset_at_once, garbage, two_lengths])
+MALFORMED = [garbage, two_lengths, odd_status, control_bytes, no_token, switching]
+
+
+@pytest.mark.parametrize("script", [close_at_once, reset_at_once, *MALFORMED])
 async def test_a_worker_that_never_answers_is_followed_by_another(script: Script) -> None:
     async with (
         stub_worker(script) as bad,
@@ -98,7 +119,7 @@ async def test_a_refused_connection_is_followed_by_another() -> None:
     [
         (close_at_once, 502, "worker_broke_off"),
         (reset_at_once, 502, "worker_broke_off"),
-        (garbage, 502, "worker_broke_off"),
+        *((script, 502, "worker_broke_off") for script in MALFORMED),
     ],
 )
 async def test_alone_it_fails_with_a_body_that_clients_can_read(
@@ -108,6 +129,9 @@ async def test_alone_it_fails_with_a_body_that_clients_can_read(
         answer = await ask(door)
         await door.settled()
     assert (answer.status, code(answer)) == (status, error)
+    kind = OutcomeKind.WORKER_ERROR if script in MALFORMED else OutcomeKind.BROKEN_OFF
+    assert door.brain.kinds == [kind]
+    assert not door.counters.internal_errors
 
 
 async def test_nobody_reachable_is_502_with_retry_after() -> None:

@@ -1,9 +1,10 @@
 """Header rules without a socket."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.headers import RawHeader, read_request_head, relayed_headers
+from router.headers import RawHeader, is_sendable, read_request_head, relayed_headers
 
 NAMES = st.sampled_from(
     [b"connection", b"te", b"x-a", b"x-b", b"transfer-encoding", b"content-length", b"set-cookie"]
@@ -50,6 +51,21 @@ def test_what_the_front_door_reads() -> None:
     assert head.is_json
     assert head.request_id == "abc"
     assert [name for name, _ in head.forwarded] == ["content-encoding", "content-type"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        (b"X-A", b"a\tb \xe9", True),
+        (b"X-A", b"", True),
+        (b"X-A", b"a\x7f", False),
+        (b"X-A", b"a\r\nX-B: 1", False),
+        (b"X A", b"1", False),
+        (b"X-\xe9", b"1", False),
+    ],
+)
+def test_what_an_answer_may_hold(name: bytes, value: bytes, expected: bool) -> None:
+    assert is_sendable([(b"content-length", b"2"), (name, value)]) is expected
 
 
 def test_identity_is_no_encoding() -> None:

@@ -12,7 +12,6 @@ Pure: no clock, no I/O; ``now`` is monotonic seconds. The timer that is passed i
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from time import perf_counter_ns
 
@@ -95,7 +94,7 @@ class Planner:
         self._log = DecisionLog(limits.max_decisions)
         self._counters = PlannerCounters(index_failures=self._index.failures)
         self._open: dict[int, OpenPlan] = {}
-        self._falling: dict[int, OpenPlan] = {}  # those of _open that are not streamed
+        self._falling: dict[int, OpenPlan] = {}  # of _open: not streamed, with tokens, in prefill
         self._last_plan_id = 0
 
     # -- the relay's side -------------------------------------------------------------------------
@@ -136,7 +135,7 @@ class Planner:
         if plan.first_byte_at is not None:
             return
         plan.first_byte_at = now
-        plan.lease.begin_decode()
+        self._end_prefill(plan_id, plan)
         if plan.is_streaming:
             self._observe(plan, now)
 
@@ -198,12 +197,11 @@ class Planner:
         """What time alone changes; call it about every second. O(plans that are not streamed).
 
         Prefill weights that have fallen to 0 become decode, so do those of prompts that the rank's
-        blocks cover by now (the 64 oldest are looked up), and plans beyond their age are given up.
+        blocks cover by now (64 are looked up, in turn), and plans beyond their age are given up.
         """
         for row in self._table.rows():
             row.book.settle(now)
-        for plan in list(islice(self._falling.values(), _COVER_CHECKS_PER_TICK)):
-            self._look_for_cover(plan, now)
+        self._look_for_cover(now)
         oldest_allowed = now - self._limits.max_plan_age_s
         expired: list[int] = []
         for plan_id, plan in self._open.items():
@@ -300,7 +298,7 @@ class Planner:
     def _book(self, plan: OpenPlan) -> int:
         self._last_plan_id += 1
         self._open[self._last_plan_id] = plan
-        if not plan.is_streaming:
+        if not plan.is_streaming and plan.prompt is not None:
             self._falling[self._last_plan_id] = plan
         return self._last_plan_id
 
@@ -311,13 +309,22 @@ class Planner:
             plan.lease.release()
         return plan
 
-    def _look_for_cover(self, plan: OpenPlan, now: float) -> None:
-        prompt, rank = plan.prompt, plan.row.rank
-        if plan.lease.phase is not Phase.PREFILL or prompt is None or not self._table.has(plan.row):
-            return
-        found = self._index.match(prompt, [rank], now)
-        if found is not None and is_covered(found[0], plan):
-            plan.lease.begin_decode()
+    def _end_prefill(self, plan_id: int, plan: OpenPlan) -> None:
+        plan.lease.begin_decode()
+        self._falling.pop(plan_id, None)
+
+    def _look_for_cover(self, now: float) -> None:
+        """End the prefill of prompts that their rank's blocks cover; who was looked up goes last."""
+        waiting = [one for one in self._falling.items() if one[1].lease.phase is Phase.PREFILL]
+        looked_up = waiting[:_COVER_CHECKS_PER_TICK]
+        self._falling = dict(waiting[_COVER_CHECKS_PER_TICK:] + looked_up)
+        for plan_id, plan in looked_up:
+            prompt = plan.prompt
+            if prompt is None or not self._table.has(plan.row):
+                continue
+            found = self._index.match(prompt, [plan.row.rank], now)
+            if found is not None and is_covered(found[0], plan):
+                self._end_prefill(plan_id, plan)
 
     def _observe(self, plan: OpenPlan, now: float) -> None:
         if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
@@ -370,8 +377,13 @@ class Planner:
             leases.setdefault(plan.lease.book, []).append(plan.lease)
         for book, booked in leases.items():
             book.check(booked)
-        falling = {number for number, plan in self._open.items() if not plan.is_streaming}
-        assert set(self._falling) == falling, (self._falling, falling)
+        assert self._falling.keys() == {
+            number
+            for number, plan in self._open.items()
+            if not plan.is_streaming
+            and plan.prompt is not None
+            and plan.lease.phase is Phase.PREFILL
+        }, self._falling
         known = {entry.spec.worker for entry in self._table.entries()}
         assert set(self._rates.speeds.workers()) == known, known
         decided = [plan.decided_at for plan in self._open.values()]

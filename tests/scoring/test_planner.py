@@ -343,6 +343,37 @@ def test_an_unstreamed_prefill_ends_when_events_cover_the_prompt() -> None:
     assert loads(planner, 0.02) == [(1, 0, 1)]
 
 
+@pytest.mark.parametrize("are_decoding", [True, False])
+def test_every_unstreamed_prefill_has_its_turn_to_be_found_covered(are_decoding: bool) -> None:
+    """Those before it, finished with their prefill or not covered, do not keep it from being looked up."""
+    index = TruthIndex()
+    planner = planner_of(index, "a")
+    for seed in range(64):
+        first = tokens_of(400 if are_decoding else 80_000, seed + 1)
+        planner.plan(request(first, is_streaming=False), 0.0)
+    planner.tick(50.0)
+    long = tokens_of(80_000)
+    planner.plan(request(long, is_streaming=False), 50.0)
+    index.hold(rank("a"), long)
+    before = loads(planner, 50.0)[0][2]
+    for _ in range(2):
+        planner.tick(50.0)
+    assert loads(planner, 50.0)[0][2] == before + 1
+    planner.check()
+
+
+def test_plans_on_a_worker_that_left_are_not_looked_up() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", "b")
+    planner.plan(request(PROMPT, is_streaming=False, excluded=[rank("b")]), 0.0)
+    planner.remove_worker(WorkerId("a"))
+    planner.add_worker(spec("a"), 0.0)  # the same name is another worker
+    calls = len(index.calls)
+    planner.tick(0.0)
+    assert len(index.calls) == calls
+    planner.check()
+
+
 def test_plans_that_nobody_finishes_are_given_up() -> None:
     planner = planner_of(TruthIndex(), "a", limits=PlannerLimits(max_plan_age_s=10.0))
     old, young = planner.plan(request(None), 0.0), planner.plan(request(PROMPT), 5.0)

@@ -5,6 +5,7 @@ Bodies have the shape that OpenAI's clients read: ``{"error": {"message", "type"
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import orjson
 
@@ -73,8 +74,8 @@ class FrontDoorError(Exception):
         """When to try again, seconds; None where trying again is no use."""
         return _SHAPES[self.kind].retry_after_s
 
-    def body(self) -> bytes:
-        """The answer's JSON body."""
+    @cached_property
+    def _body(self) -> bytes:
         error = {
             "message": self.message,
             "type": _SHAPES[self.kind].type,
@@ -82,6 +83,10 @@ class FrontDoorError(Exception):
             "code": str(self.kind),
         }
         return orjson.dumps({"error": error})
+
+    def body(self) -> bytes:
+        """The answer's JSON body, encoded once."""
+        return self._body
 
     def headers(self) -> list[RawHeader]:
         """The answer's header section."""

@@ -16,14 +16,7 @@ from protocol import Rank
 from router.answer import Answer
 from router.counters import DataCounters, RetryReason
 from router.errors import ErrorKind, FrontDoorError, sse_error
-from router.headers import (
-    DP_RANK,
-    REQUEST_ID,
-    RawHeader,
-    is_encoded,
-    is_event_stream,
-    relayed_headers,
-)
+from router.headers import DP_RANK, REQUEST_ID, RawHeader, read_answer_head
 from router.lease import Lease, OutcomeListener
 from router.stream_start import StreamStart, Verdict
 from router.tail import Tail, Usage, has_error_event, read_usage
@@ -159,7 +152,7 @@ class Exchange:
         """Send the request. A connection that was closed while idle shows as a reset before any answer, so
         the first such reset is followed by one more try on the same rank."""
         forward, plan = self._forward, lease.plan
-        headers = list(forward.headers)
+        headers = forward.headers
         if plan.num_ranks > 1:
             headers = [field for field in headers if field[0] != DP_RANK]
             headers.append((DP_RANK, str(plan.rank.dp_rank)))
@@ -227,14 +220,12 @@ class Exchange:
 
     async def _relay_answer(self, lease: Lease, answer: UpstreamAnswer) -> None:
         """Pass the answer on as it comes."""
-        headers = relayed_headers(answer.headers, answer.status)
-        headers += self._own_headers(lease)
-        await self._answer.begin(answer.status, headers)
-        is_stream = is_event_stream(headers)
-        is_readable = self._forward.reads_usage and not is_encoded(headers)
-        tail = Tail() if is_readable or is_stream else None
-        is_watched = is_stream and answer.status < 400 and not is_encoded(headers)
-        start = StreamStart() if is_watched else None
+        head = read_answer_head(answer.headers, answer.status)
+        await self._answer.begin(answer.status, head.relayed + self._own_headers(lease))
+        is_readable = self._forward.reads_usage and not head.is_encoded
+        tail = Tail() if is_readable or head.is_event_stream else None
+        is_plain_stream = head.is_event_stream and not head.is_encoded
+        start = StreamStart() if is_plain_stream and answer.status < 400 else None
         try:
             await self._relay_body(lease, answer, tail, start)
         except UpstreamError as error:
@@ -242,8 +233,8 @@ class Exchange:
             kind = OutcomeKind.TIMED_OUT if timed_out else OutcomeKind.BROKEN_OFF
             lease.end(Outcome(kind))
             self._relay.counters.broken_streams += 1
-            if is_stream and tail is not None and not is_encoded(headers):
-                await self._tell_broken(headers, tail, error.fault)
+            if is_plain_stream and tail is not None and not head.has_length:
+                await self._tell_broken(tail, error.fault)
             # The answer is left unfinished: the server aborts the transfer, so that the client can tell.
 
     async def _relay_body(
@@ -266,10 +257,8 @@ class Exchange:
                 return
             await self._answer.write(chunk)
 
-    async def _tell_broken(self, headers: Sequence[RawHeader], tail: Tail, fault: Fault) -> None:
-        """A last event that says so, where the framing leaves room for it."""
-        if any(name == b"content-length" for name, _ in headers):
-            return
+    async def _tell_broken(self, tail: Tail, fault: Fault) -> None:
+        """A last event that says so; the framing must leave room for it."""
         kind = ErrorKind.TIMED_OUT if fault is Fault.TIMEOUT else ErrorKind.BROKEN_OFF
         event = sse_error(FrontDoorError(kind, "the worker broke off within its answer"))
         await self._answer.write(event if tail.ends_event() else b"\n\n" + event)

@@ -56,6 +56,23 @@ class RequestHead:
     expects_continue: bool
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """A worker's header section as the client gets it, and what the front door reads in it.
+
+    Attributes:
+        relayed: names in lower case, in the worker's order.
+        is_event_stream: the body is a stream of server-sent events.
+        is_encoded: the body is compressed or otherwise coded.
+        has_length: ``relayed`` holds a content length.
+    """
+
+    relayed: list[RawHeader]
+    is_event_stream: bool
+    is_encoded: bool
+    has_length: bool
+
+
 def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     """One pass over a request's header section; names are lower case, as the server hands them over."""
     named = _connection_names(raw)
@@ -79,20 +96,39 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     return RequestHead(forwarded, length, is_encoded, is_json, request_id, expects_continue)
 
 
-def relayed_headers(raw: Iterable[RawHeader], status: int) -> list[RawHeader]:
-    """The worker's header section as the client gets it, names in lower case.
+def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
+    """One pass over a worker's header section.
 
     ``x-request-id`` is left out: the front door adds its own. A length beside chunked coding, or on an
     answer that has no body, is left out too.
     """
-    lowered = [(name.lower(), value) for name, value in raw]
-    dropped = set(_connection_names(lowered))
-    dropped.add(REQUEST_ID)
-    if status in _BODILESS or any(name == b"transfer-encoding" for name, _ in lowered):
+    relayed: list[RawHeader] = []
+    dropped: set[bytes] = set()
+    is_event_stream = is_encoded = has_length = False
+    has_no_length = status in _BODILESS
+    for written, value in raw:
+        name = written.lower()
+        if name in _HOP_BY_HOP:
+            if name == b"connection":
+                dropped |= _listed_names(value)
+            elif name == b"transfer-encoding":
+                has_no_length = True
+            continue
+        if name == REQUEST_ID:
+            continue
+        if name == b"content-type":
+            is_event_stream = value.lstrip().lower().startswith(b"text/event-stream")
+        elif name == b"content-encoding":
+            is_encoded = value.strip().lower() not in (b"", b"identity")
+        elif name == b"content-length":
+            has_length = True
+        relayed.append((name, value))
+    if has_no_length and has_length:
         dropped.add(b"content-length")
-    return [
-        header for header in lowered if header[0] not in _HOP_BY_HOP and header[0] not in dropped
-    ]
+    if dropped:
+        relayed = [field for field in relayed if field[0] not in dropped]
+    has_length = has_length and b"content-length" not in dropped
+    return AnswerHead(relayed, is_event_stream, is_encoded, has_length)
 
 
 def is_sendable(raw: Sequence[RawHeader]) -> bool:
@@ -105,34 +141,17 @@ def is_sendable(raw: Sequence[RawHeader]) -> bool:
     return _NO_TOKEN.search(names) is None and _CONTROL.search(values) is None
 
 
-def header(headers: Iterable[RawHeader], name: bytes) -> bytes | None:
-    """The first value of a field; names in lower case."""
-    for found, value in headers:
-        if found == name:
-            return value
-    return None
-
-
-def is_event_stream(headers: Iterable[RawHeader]) -> bool:
-    """Is the body a stream of server-sent events?"""
-    value = header(headers, b"content-type")
-    return value is not None and value.lstrip().lower().startswith(b"text/event-stream")
-
-
-def is_encoded(headers: Iterable[RawHeader]) -> bool:
-    """Is the body compressed or otherwise coded?"""
-    value = header(headers, b"content-encoding")
-    return value is not None and value.strip().lower() not in (b"", b"identity")
-
-
 def _connection_names(raw: Iterable[RawHeader]) -> frozenset[bytes]:
     """Fields that ``Connection`` declares to be the hop's own."""
-    values = [value for name, value in raw if name == b"connection"]
-    if not values:
-        return frozenset()
-    return frozenset(
-        token.strip().lower() for value in values for token in value.split(b",") if token.strip()
-    )
+    named: frozenset[bytes] = frozenset()
+    for name, value in raw:
+        if name == b"connection":
+            named |= _listed_names(value)
+    return named
+
+
+def _listed_names(value: bytes) -> frozenset[bytes]:
+    return frozenset(name for part in value.split(b",") if (name := part.strip().lower()))
 
 
 def _sane_id(value: bytes) -> str | None:

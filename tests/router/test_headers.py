@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.headers import RawHeader, is_sendable, read_request_head, relayed_headers
+from router.headers import RawHeader, is_sendable, read_answer_head, read_request_head
 
 NAMES = st.sampled_from(
     [b"connection", b"te", b"x-a", b"x-b", b"transfer-encoding", b"content-length", b"set-cookie"]
@@ -23,13 +23,15 @@ def test_nothing_of_the_hop_is_relayed_and_nothing_else_is_lost(
         if name == b"connection"
         for token in value.split(b",")
     }
-    relayed = relayed_headers([(name.title(), value) for name, value in raw], status)
+    head = read_answer_head([(name.title(), value) for name, value in raw], status)
+    relayed = head.relayed
     names = [name for name, _ in relayed]
     assert not {b"connection", b"te", b"transfer-encoding"} & set(names)
     assert not named & set(names)
     is_chunked = b"transfer-encoding" in {name for name, _ in raw}
     if status in (204, 304) or is_chunked:
         assert b"content-length" not in names
+    assert head.has_length is (b"content-length" in names)
     kept = [field for field in raw if field[0] in (b"x-a", b"x-b", b"set-cookie")]
     assert [field for field in relayed if field[0] != b"content-length"] == [
         field for field in kept if field[0] not in named
@@ -51,6 +53,25 @@ def test_what_the_front_door_reads() -> None:
     assert head.is_json
     assert head.request_id == "abc"
     assert [name for name, _ in head.forwarded] == ["content-encoding", "content-type"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_event_stream", "is_encoded"),
+    [
+        (b"Content-Type", b" Text/Event-Stream; charset=utf-8", True, False),
+        (b"Content-Type", b"application/json", False, False),
+        (b"Content-Encoding", b"GZIP", False, True),
+        (b"content-encoding", b" identity ", False, False),
+        (b"content-encoding", b"", False, False),
+        (b"X-A", b"text/event-stream", False, False),
+    ],
+)
+def test_what_is_read_in_an_answer(
+    name: bytes, value: bytes, is_event_stream: bool, is_encoded: bool
+) -> None:
+    head = read_answer_head([(name, value), (b"X-B", b"1")], 200)
+    assert (head.is_event_stream, head.is_encoded) == (is_event_stream, is_encoded)
+    assert head.relayed == [(name.lower(), value), (b"x-b", b"1")]
 
 
 @pytest.mark.parametrize(

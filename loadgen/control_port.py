@@ -117,35 +117,39 @@ class ControlPort:
 
     async def decisions(self, limit: int) -> list[DecisionView]:
         """The newest decisions, newest first."""
-        return _read(_DECISIONS, await self._get(f"/debug/decisions?limit={limit}"))
+        return _read(_DECISIONS, await self._call("GET", f"/debug/decisions?limit={limit}"))
 
     async def decision(self, request_id: str) -> DecisionView:
         """One decision."""
-        return _read(_DECISION, await self._get(f"/debug/decisions/{request_id}"))
+        return _read(_DECISION, await self._call("GET", f"/debug/decisions/{request_id}"))
+
+    async def route(self, body: bytes, api: str) -> DecisionView:
+        """Where a request would go; nothing is booked."""
+        return _read(_DECISION, await self._call("POST", f"/debug/route?api={api}", body))
 
     async def findings(self) -> list[FindingView]:
         """Every gap that the router knows of."""
-        return _read(_FINDINGS, await self._get("/debug/findings"))
+        return _read(_FINDINGS, await self._call("GET", "/debug/findings"))
 
     async def workers(self) -> list[WorkerStateView]:
         """Every worker's ranks and streams."""
-        return _read(_WORKERS, await self._get("/debug/workers"))
+        return _read(_WORKERS, await self._call("GET", "/debug/workers"))
 
-    async def _get(self, path: str) -> bytes:
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Body of a 200.
 
         Raises:
             ControlPortError: anything else.
         """
         try:
-            async with self.session.get(self.url + path) as response:
-                body = await response.read()
+            async with self.session.request(method, self.url + path, data=body) as response:
+                answer = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ControlPortError(f"{self.url}{path}: {error or type(error).__name__}") from error
         if response.status != 200:
-            words = body.decode(errors="replace")[:200]
+            words = answer.decode(errors="replace")[:200]
             raise ControlPortError(f"{self.url}{path} answers {response.status}: {words}")
-        return body
+        return answer
 
 
 def _read(adapter: TypeAdapter[T], body: bytes) -> T:

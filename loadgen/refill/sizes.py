@@ -3,7 +3,8 @@
 prompt = prefix (whole blocks) ‖ tail      tail + output < one block: no request adds a block
 GPU    holds ``gpu_prefixes``              far fewer than a worker is asked for: prefixes leave it soon
 host   holds ``host_prefixes``             a worker is sent as many before decisions start, none of
-                                           which it computed: what it computed is pushed out
+                                           which it computed: what it computed is pushed out; after
+                                           the decisions as many others push out these
 """
 
 from dataclasses import dataclass
@@ -43,10 +44,10 @@ class RefillSpec:
                 "num_prefixes is a multiple of num_workers, of which there are two or more"
             )
         if self.host_prefixes % self.share or not (
-            self.share < self.host_prefixes < self.num_prefixes - self.share
+            self.share < self.host_prefixes <= self.num_prefixes // 2
         ):
             raise ValueError(
-                "host_prefixes is a multiple of a worker's share, between it and the rest"
+                "host_prefixes is a multiple of a worker's share, above it and at most half of all"
             )
         if not 0 < self.tail_tokens < self.tail_tokens + self.output_tokens < self.page_size:
             raise ValueError("tail_tokens and output_tokens together are less than a page")
@@ -59,6 +60,11 @@ class RefillSpec:
     def prefix_tokens(self) -> int:
         """Length of a prefix."""
         return self.prefix_blocks * self.page_size
+
+    @property
+    def host_tokens(self) -> int:
+        """Room in all host pools together."""
+        return self.num_workers * self.host_prefixes * self.prefix_tokens
 
     @property
     def share(self) -> int:

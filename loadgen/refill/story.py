@@ -6,17 +6,18 @@
                computed; now only refilled copies are on host
     decide     requests through the router, one at a time; before each the fleet is at rest, and what every
                worker holds is compared with what the router's decision claims
-    evict      more refills push out the refilled copies
+    evict      more refills push out the refilled copies, a host pool full on each worker; what is left of
+               them, and what the router claims then, is compared once more
 
 With events muted on the workers everything is the same but that refills are not announced.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from loadgen.answer import Answer
-from loadgen.control_port import ControlPort, FindingView
+from loadgen.control_port import ControlPort, DecisionView, FindingView
 from loadgen.fleet import Fleet, start_fleet
 from loadgen.refill.fleet_watch import FleetWatch, RestingFleet, UnsettledError
 from loadgen.refill.prefixes import PrefixBook
@@ -25,6 +26,7 @@ from loadgen.refill.truth import num_mismatches
 from loadgen.replay import send
 from loadgen.report import Percentiles, percentiles
 from loadgen.scratch import scratch_directory
+from protocol import EngineHash
 from worker.storage import DirectoryStorage
 
 
@@ -42,6 +44,10 @@ class RefillRun:
         mismatches: decision × rank × tier where the announced claims differ from the truth.
         tokens_refilled: up to the end of the decisions, like the other tokens.
         refilled_while_deciding: what of them was refilled while the requests were decided.
+        host_tokens_evicted: by the refills after the decisions.
+        host_copies_left: blocks that were on host at the last decision and still are on the same rank
+            after those refills.
+        mismatches_afterwards: like ``mismatches``, prefix × rank × tier after those refills.
         removes_of_unknown: removals of blocks never announced, up to the end.
         first_findings: decisions made until a finding of the kind was first seen.
         findings: at the end.
@@ -58,6 +64,9 @@ class RefillRun:
     truth_host_only: int
     decisions_with_host_pinned: int
     mismatches: int
+    host_tokens_evicted: int
+    host_copies_left: int
+    mismatches_afterwards: int
     removes_of_unknown: int
     cached_token_share: float
     first_findings: dict[str, int] = field(default_factory=dict)
@@ -132,10 +141,10 @@ class _Telling:
             after = await self._watch.at_rest()
             _require_no_growth(computed, after)
             await self._evict(after)
-            await self._watch.at_rest()
+            evicted = await self._watch.at_rest()
         except UnsettledError as error:
             raise StoryError(str(error)) from error
-        run = self._result(tally, before, after)
+        run = await self._with_aftermath(self._result(tally, before, after), after, evicted)
         findings = tuple(await self._control.findings())
         unknown = sum(
             count
@@ -162,7 +171,7 @@ class _Telling:
         resting = await self._watch.at_rest()
         for worker_index, worker in enumerate(resting.workers.values()):
             for prefix in self._spec.computed_by(worker_index):
-                if any(rank.holds_on_host(self._book.hashes(prefix)) for rank in worker.ranks):
+                if any(rank.host_copies(self._book.hashes(prefix)) for rank in worker.ranks):
                     raise StoryError(f"worker {worker_index} still has prefix {prefix} on host")
         return resting
 
@@ -186,24 +195,41 @@ class _Telling:
         tally.answers.append(answer)
         tally.truth_host_only += any(run.is_host_only(len(hashes)) for run in runs)
         tally.with_host_pinned += any(c.host_pinned_blocks > 0 for c in decision.candidates)
-        if len(decision.candidates) != len(runs):
-            raise StoryError(f"{len(decision.candidates)} candidates for {len(runs)} ranks")
-        tally.mismatches += sum(
-            num_mismatches(one, resting.rank(one.worker, one.dp_rank).run(hashes))
-            for one in decision.candidates
-        )
+        tally.mismatches += _num_mismatches(decision, hashes, resting)
 
     async def _evict(self, resting: RestingFleet) -> None:
-        """Send each worker a host pool full of prefixes that it does not have on host."""
+        """Send each worker a host pool full of prefixes that it does not have."""
         wanted = [
             [
                 prefix
                 for prefix in range(self._spec.num_prefixes)
-                if not any(rank.holds_on_host(self._book.hashes(prefix)) for rank in worker.ranks)
+                if not any(rank.holds(self._book.hashes(prefix)) for rank in worker.ranks)
             ][: self._spec.host_prefixes]
             for worker in resting.workers.values()
         ]
         await self._send_each("evict", wanted)
+
+    async def _with_aftermath(
+        self, run: RefillRun, decided: RestingFleet, evicted: RestingFleet
+    ) -> RefillRun:
+        """Add what the refills after the decisions left: copies, and claims of them (dry runs)."""
+        left = mismatches = 0
+        for prefix in range(self._spec.num_prefixes):
+            hashes = self._book.hashes(prefix)
+            left += sum(
+                after.host_copies(hashes)
+                for before, after in zip(decided.ranks, evicted.ranks, strict=True)
+                if before.host_copies(hashes)
+            )
+            decision = await self._control.route(self._book.request(prefix).body, "completions")
+            mismatches += _num_mismatches(decision, hashes, evicted)
+        counter = "tree_host_evicted"
+        return replace(
+            run,
+            host_tokens_evicted=evicted.total(counter) - decided.total(counter),
+            host_copies_left=left,
+            mismatches_afterwards=mismatches,
+        )
 
     async def _send_each(self, stage: str, wanted: list[list[int]]) -> None:
         """Send each worker its prefixes one after the other, all workers at the same time."""
@@ -241,11 +267,30 @@ class _Telling:
             truth_host_only=tally.truth_host_only,
             decisions_with_host_pinned=tally.with_host_pinned,
             mismatches=tally.mismatches,
+            host_tokens_evicted=0,
+            host_copies_left=0,
+            mismatches_afterwards=0,
             removes_of_unknown=0,
             cached_token_share=round(cached / prompts, 4) if prompts else 0.0,
             first_findings=tally.first_findings,
             ttft_ms=percentiles([a.ttft_ms for a in tally.answers if a.ttft_ms is not None]),
         )
+
+
+def _num_mismatches(
+    decision: DecisionView, hashes: Sequence[EngineHash], resting: RestingFleet
+) -> int:
+    """Rank × tier where claims and truth differ.
+
+    Raises:
+        StoryError: a rank was not weighed.
+    """
+    if len(decision.candidates) != len(resting.ranks):
+        raise StoryError(f"{len(decision.candidates)} candidates for {len(resting.ranks)} ranks")
+    return sum(
+        num_mismatches(one, resting.rank(one.worker, one.dp_rank).run(hashes))
+        for one in decision.candidates
+    )
 
 
 def _require_no_growth(computed: RestingFleet, after: RestingFleet) -> None:

@@ -36,9 +36,13 @@ class RankTruth(BaseModel):
                 break
         return Run(gpu, host)
 
-    def holds_on_host(self, hashes: Sequence[EngineHash]) -> bool:
-        """Whether any of the blocks has a host copy."""
-        return not self.host.isdisjoint(map(str, hashes))
+    def host_copies(self, hashes: Sequence[EngineHash]) -> int:
+        """How many of the blocks have a host copy."""
+        return sum(name in self.host for name in map(str, hashes))
+
+    def holds(self, hashes: Sequence[EngineHash]) -> bool:
+        """Whether any of the blocks has a copy on GPU or host."""
+        return any(name in self.gpu or name in self.host for name in map(str, hashes))
 
 
 class WorkerTruth(BaseModel):

@@ -14,6 +14,7 @@ _Check = tuple[str, bool, str]
 """What must hold, whether it does, what was found."""
 
 
+_DECISIONS = 344
 _PREFIXES = 100
 _TOKENS_REFILLED = 169_472
 _HOST_ONLY_SHARE = 300 / 344
@@ -26,24 +27,27 @@ class Requirements:
 
     Attributes:
         truth_host_only: decisions for which the prefix must be on host alone somewhere.
+        host_tokens_evicted: after the decisions, a host pool full on each worker.
         within_decisions: the finding must be raised when so many are made.
     """
 
+    decisions: int
     prefixes: int
     tokens_refilled: int
     truth_host_only: int
+    host_tokens_evicted: int
     within_decisions: int = _WITHIN_DECISIONS
 
     @classmethod
     def of(cls, spec: RefillSpec) -> "Requirements":
         """Those of the full-size story, scaled down where the story is smaller."""
-        full = RefillSpec()
-        size = spec.num_workers * spec.host_prefixes * spec.prefix_tokens
-        full_size = full.num_workers * full.host_prefixes * full.prefix_tokens
+        share_of_full = min(1.0, spec.host_tokens / RefillSpec().host_tokens)
         return cls(
+            min(_DECISIONS, spec.decisions),
             min(_PREFIXES, spec.num_prefixes, spec.decisions),
-            int(_TOKENS_REFILLED * min(1.0, size / full_size)),
+            int(_TOKENS_REFILLED * share_of_full),
             int(_HOST_ONLY_SHARE * spec.decisions),
+            spec.host_tokens,
         )
 
 
@@ -59,9 +63,10 @@ def shortfalls(announced: RefillRun, muted: RefillRun, requirements: Requirement
 def _checks_of_announced(run: RefillRun) -> list[_Check]:
     kinds = [finding.kind for finding in run.findings] or list(run.first_findings)
     pinned, host_only = run.decisions_with_host_pinned, run.truth_host_only
-    unknown = run.removes_of_unknown
+    unknown, afterwards = run.removes_of_unknown, run.mismatches_afterwards
     return [
         ("announced: mismatches is 0", run.mismatches == 0, str(run.mismatches)),
+        ("announced: mismatches_afterwards is 0", afterwards == 0, str(afterwards)),
         ("announced: no finding", not kinds, str(kinds)),
         ("announced: removes_of_unknown is 0", unknown == 0, str(unknown)),
         (f"announced: decisions_with_host_pinned ≥ {host_only}", pinned >= host_only, str(pinned)),
@@ -71,22 +76,29 @@ def _checks_of_announced(run: RefillRun) -> list[_Check]:
 def _checks_of_muted(run: RefillRun, requirements: Requirements) -> list[_Check]:
     pinned, unknown = run.decisions_with_host_pinned, run.removes_of_unknown
     first = run.first_findings.get(UNANNOUNCED)
-    is_standing = any(finding.kind == UNANNOUNCED for finding in run.findings)
+    standing = [finding for finding in run.findings if finding.kind == UNANNOUNCED]
+    is_proved = all(finding.evidence and finding.ranks for finding in standing)
     bound = requirements.within_decisions
     return [
         ("muted: decisions_with_host_pinned is 0", pinned == 0, str(pinned)),
         ("muted: removes_of_unknown above 0", unknown > 0, str(unknown)),
         (
             f"muted: {UNANNOUNCED} within {bound} decisions and to the end",
-            first is not None and first <= bound and is_standing,
-            f"first after {first}, {'there' if is_standing else 'not there'} at the end",
+            first is not None and first <= bound and bool(standing),
+            f"first after {first}, {'there' if standing else 'not there'} at the end",
+        ),
+        (
+            f"muted: {UNANNOUNCED} has evidence and ranks",
+            is_proved,
+            "; ".join(f"evidence {one.evidence}, ranks {one.ranks}" for one in standing),
         ),
     ]
 
 
 def _checks_of_both(name: str, run: RefillRun, requirements: Requirements) -> list[_Check]:
-    bounds = ("prefixes", "tokens_refilled", "truth_host_only")
-    return [
+    bounds = ("decisions", "prefixes", "tokens_refilled", "truth_host_only", "host_tokens_evicted")
+    left = run.host_copies_left
+    return [(f"{name}: host_copies_left is 0", left == 0, str(left))] + [
         (f"{name}: {bound} ≥ {least}", value >= least, str(value))
         for bound in bounds
         for least, value in ((getattr(requirements, bound), getattr(run, bound)),)
@@ -125,6 +137,8 @@ _ROWS = (
     ("prefix truly on host alone somewhere", lambda run: f"{run.truth_host_only:,}"),
     ("decisions that knew of host blocks", lambda run: f"{run.decisions_with_host_pinned:,}"),
     ("claims that differ from the truth", lambda run: f"{run.mismatches:,}"),
+    ("host tokens evicted afterwards", lambda run: f"{run.host_tokens_evicted:,}"),
+    ("… claims that differ then", lambda run: f"{run.mismatches_afterwards:,}"),
     ("removals of blocks never announced", lambda run: f"{run.removes_of_unknown:,}"),
     ("findings", _findings),
     ("TTFT ms (p50 / p99)", _ttft),

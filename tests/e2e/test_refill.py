@@ -21,7 +21,9 @@ async def test_announced_refills_are_known_and_muted_ones_are_named() -> None:
         assert result["truth_host_only"] >= 60
         assert result["tokens_refilled"] > 0
         assert result["ttft_ms"]["p50"] > 0
-    assert announced["mismatches"] == 0
+        assert result["host_tokens_evicted"] >= 4 * 16 * 22 * 64
+        assert result["host_copies_left"] == 0
+    assert announced["mismatches"] == announced["mismatches_afterwards"] == 0
     assert announced["findings"] == []
     assert announced["removes_of_unknown"] == 0
     assert announced["decisions_with_host_pinned"] >= announced["truth_host_only"]
@@ -31,4 +33,5 @@ async def test_announced_refills_are_known_and_muted_ones_are_named() -> None:
     (finding,) = muted["findings"]
     assert finding["kind"] == "host_stores_unannounced"
     assert finding["evidence"]
+    assert finding["ranks"]
     assert "removals of blocks never announced" in ended.stderr

@@ -21,6 +21,7 @@ DECISION = {
 ANSWERS: dict[str, object] = {
     "/debug/decisions": [DECISION, DECISION | {"chosen": None}],
     "/debug/decisions/r1": DECISION,
+    "/debug/route": DECISION | {"request_id": "dry"},
     "/debug/findings": [
         {"kind": "replay_off", "age_s": 1.0, "ranks": [{"worker": "w1", "dp_rank": 0}],
          "evidence": {"num_ranks": 1}, "advice": "turn it on"},
@@ -46,6 +47,7 @@ async def test_decisions_findings_and_workers() -> None:
         assert first.chosen_candidate is not None
         assert first.chosen_candidate.gpu_blocks == 7
         assert second.chosen_candidate is None
+        assert (await port.route(b"{}", "chat")).request_id == "dry"
         (finding,) = await port.findings()
         assert (finding.kind, finding.evidence) == ("replay_off", {"num_ranks": 1})
         (worker,) = await port.workers()

@@ -38,7 +38,7 @@ def test_full_size_refills_enough() -> None:
         ({"num_prefixes": 100}, "num_prefixes"),
         ({"host_prefixes": 16}, "host_prefixes"),
         ({"host_prefixes": 40}, "host_prefixes"),
-        ({"host_prefixes": 112}, "host_prefixes"),
+        ({"host_prefixes": 80}, "host_prefixes"),
         ({"tail_tokens": 0}, "tail_tokens"),
         ({"tail_tokens": 60}, "tail_tokens"),
         ({"gpu_prefixes": 9}, "gpu_prefixes"),

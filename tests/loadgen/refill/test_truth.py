@@ -87,5 +87,5 @@ def test_of_a_worker() -> None:
     worker = WorkerTruth(ranks=(rank([], [11]), rank([], [], is_idle=False)))
     assert not worker.is_idle
     assert worker.total("tokens_refilled") == 10
-    assert worker.ranks[0].holds_on_host(HASHES)
-    assert not worker.ranks[1].holds_on_host(HASHES)
+    assert [one.host_copies(HASHES) for one in worker.ranks] == [1, 0]
+    assert [one.holds(HASHES) for one in (*worker.ranks, rank([14], []))] == [True, False, True]

@@ -7,11 +7,12 @@ import orjson
 import pytest
 from rich.console import Console
 
-from loadgen import FindingView, percentiles
+from loadgen import FindingView, RankNameView, percentiles
 from loadgen.refill import RefillRun, RefillSpec, Requirements, refill_table, shortfalls
 from loadgen.refill.verdict import UNANNOUNCED
 
-FINDING = FindingView(kind=UNANNOUNCED)
+RANKS = (RankNameView(worker="w1", dp_rank=0),)
+FINDING = FindingView(kind=UNANNOUNCED, ranks=RANKS, evidence={"removals": 9})
 ANNOUNCED = RefillRun(
     decisions=344,
     prefixes=128,
@@ -23,6 +24,9 @@ ANNOUNCED = RefillRun(
     truth_host_only=340,
     decisions_with_host_pinned=340,
     mismatches=0,
+    host_tokens_evicted=360_448,
+    host_copies_left=0,
+    mismatches_afterwards=0,
     removes_of_unknown=0,
     cached_token_share=0.98,
     ttft_ms=percentiles([1.0, 2.0]),
@@ -31,6 +35,7 @@ MUTED = replace(
     ANNOUNCED,
     decisions_with_host_pinned=0,
     mismatches=999,
+    mismatches_afterwards=99,
     removes_of_unknown=5,
     findings=(FINDING,),
     first_findings={UNANNOUNCED: 2},
@@ -39,12 +44,12 @@ FULL = Requirements.of(RefillSpec())
 
 
 def test_full_size_requirements() -> None:
-    assert Requirements(100, 169_472, 300, 50) == FULL
+    assert Requirements(344, 100, 169_472, 300, 360_448, 50) == FULL
 
 
 def test_a_smaller_story_has_smaller_ones() -> None:
     spec = RefillSpec(num_workers=4, num_prefixes=16, host_prefixes=8, gpu_prefixes=2, decisions=40)
-    assert Requirements.of(spec) == Requirements(16, 169_472 * 32 // 256, 34, 50)
+    assert Requirements.of(spec) == Requirements(40, 16, 169_472 * 32 // 256, 34, 32 * 22 * 64, 50)
 
 
 def test_a_story_that_holds() -> None:
@@ -55,6 +60,10 @@ FAULTS = [
     (replace(ANNOUNCED, mismatches=1), MUTED, "announced: mismatches is 0: 1"),
     (replace(ANNOUNCED, truth_host_only=299), MUTED, "announced: truth_host_only"),
     (replace(ANNOUNCED, tokens_refilled=169_471), MUTED, "announced: tokens_refilled"),
+    (replace(ANNOUNCED, decisions=343), MUTED, "announced: decisions ≥ 344"),
+    (replace(ANNOUNCED, host_tokens_evicted=360_447), MUTED, "announced: host_tokens_evicted"),
+    (replace(ANNOUNCED, host_copies_left=1), MUTED, "announced: host_copies_left is 0"),
+    (replace(ANNOUNCED, mismatches_afterwards=1), MUTED, "announced: mismatches_afterwards"),
     (replace(ANNOUNCED, prefixes=99), MUTED, "announced: prefixes"),
     (replace(ANNOUNCED, findings=(FINDING,)), MUTED, "announced: no finding"),
     (replace(ANNOUNCED, first_findings={"x": 3}), MUTED, "announced: no finding"),
@@ -65,6 +74,19 @@ FAULTS = [
     (ANNOUNCED, replace(MUTED, removes_of_unknown=0), "muted: removes_of_unknown"),
     (ANNOUNCED, replace(MUTED, first_findings={}), f"muted: {UNANNOUNCED}"),
     (ANNOUNCED, replace(MUTED, first_findings={UNANNOUNCED: 51}), f"muted: {UNANNOUNCED}"),
+    (ANNOUNCED, replace(MUTED, tokens_refilled=169_471), "muted: tokens_refilled"),
+    (ANNOUNCED, replace(MUTED, host_tokens_evicted=0), "muted: host_tokens_evicted"),
+    (ANNOUNCED, replace(MUTED, host_copies_left=1), "muted: host_copies_left"),
+    (
+        ANNOUNCED,
+        replace(MUTED, findings=(FINDING.model_copy(update={"evidence": {}}),)),
+        f"muted: {UNANNOUNCED} has",
+    ),
+    (
+        ANNOUNCED,
+        replace(MUTED, findings=(FINDING.model_copy(update={"ranks": ()}),)),
+        f"muted: {UNANNOUNCED} has",
+    ),
     (ANNOUNCED, replace(MUTED, findings=()), f"muted: {UNANNOUNCED}"),
 ]
 

@@ -1,8 +1,8 @@
 """The data plane: CPU that the router's process spends per request, per streamed chunk and per answer.
 
 What: all threads of the router, user and system time, divided by what it carried; medians of several
-runs. The engine behind it answers at once; the load client and the engine share one core, the router has
-the other. Why CPU and not latency: it says how many requests a core carries, and a noisy machine moves it
+runs. Behind it stand eight engines that answer at once and announce the blocks (of 16 tokens) of the chat
+that all requests begin with; they share one core with the load client, the router has the other. Why CPU and not latency: it says how many requests a core carries, and a noisy machine moves it
 least. Baseline in the same run: an ASGI endpoint on the same stack that passes everything on and decides
 nothing.
 
@@ -32,12 +32,13 @@ import yaml
 
 from benchmarks.load_client import request_bytes, send_all
 from benchmarks.measurement import Measurement, main, measured
-from prompt import BUNDLED_MODEL_NAME, bundled_model_dir
+from prompt import BUNDLED_MODEL_NAME, Api, PromptModel, bundled_model_dir, view_request
 
 MODEL = BUNDLED_MODEL_NAME
 ROOT = Path(__file__).parents[1]
 STREAM_CHUNKS = 300
 NUM_CONNECTIONS = 16
+NUM_ENGINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +101,45 @@ def wait_for(url: str, deadline_s: float = 30) -> None:
 
 
 @contextlib.contextmanager
-def engine(core: int) -> Iterator[str]:
-    """The stub engine's URL."""
+def engines(core: int) -> Iterator[list[str]]:
+    """URLs of eight stub engines, each of which announces the prompt that all chats begin with."""
     port = free_port()
-    directory = str(bundled_model_dir())
-    arguments = ["-m", "benchmarks.stub_engine", "--port", str(port), "--model", MODEL]
-    with process([*arguments, "--tokenizer", directory], core):
-        wait_for(f"http://127.0.0.1:{port}/health")
-        yield f"http://127.0.0.1:{port}"
+    model = PromptModel.load(bundled_model_dir())
+    tokens = model.prompt_tokens(view_request(Api.CHAT, chat_body(0))).tokens
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "tokens.json"
+        file.write_text(json.dumps(memoryview(tokens).cast("I").tolist()))
+        arguments = ["-m", "benchmarks.stub_engine", "--port", str(port), "--model", MODEL]
+        arguments += ["--count", str(NUM_ENGINES), "--tokens", str(file)]
+        with process([*arguments, "--tokenizer", str(bundled_model_dir())], core):
+            urls = [f"http://127.0.0.1:{port + number}" for number in range(NUM_ENGINES)]
+            wait_for(urls[-1] + "/health")
+            yield urls
+
+
+def wait_for_claims(control_port: int, deadline_s: float = 30) -> None:
+    """Until the router has heard what every engine announces.
+
+    Raises:
+        TimeoutError: it has not by the deadline.
+    """
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        with urlopen(f"http://127.0.0.1:{control_port}/debug/workers") as answer:
+            workers = json.load(answer)
+        ranks = [rank for worker in workers for rank in worker["ranks"]]
+        if len(ranks) == NUM_ENGINES and all(rank["gpu_blocks"] for rank in ranks):
+            return
+        time.sleep(0.1)
+    raise TimeoutError("the router hears no events")
 
 
 @contextlib.contextmanager
-def kvroute(backend: str, core: int, name: str, tokenizer: str) -> Iterator[Proxy]:
-    """The router in front of the engine, with one tokenizer backend."""
+def kvroute(backends: list[str], core: int, name: str, tokenizer: str) -> Iterator[Proxy]:
+    """The router in front of the engines, with one tokenizer library."""
     port, control_port = free_port(), free_port()
     config = {
-        "workers": [backend],
+        "workers": backends,
         "port": port,
         "control_port": control_port,
         "tokenizer_backend": tokenizer,
@@ -127,6 +151,7 @@ def kvroute(backend: str, core: int, name: str, tokenizer: str) -> Iterator[Prox
         file.write_text(yaml.safe_dump(config))
         with process(["-m", "kvroute", "serve", "--config", str(file)], core) as pid:
             wait_for(f"http://127.0.0.1:{port}/ready")
+            wait_for_claims(control_port)
             yield Proxy(name, pid, port)
 
 
@@ -208,8 +233,8 @@ def run(quick: bool) -> list[Measurement]:
     near, far = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {far})
     rows: list[Measurement] = []
-    with engine(far) as backend:
-        with bare(backend, near) as proxy:
+    with engines(far) as backends:
+        with bare(backends[0], near) as proxy:
             per_request_ms(proxy, chats(200), 1)
             base = measured(
                 "bare_2k_ms", "ms CPU/request", per_request_ms(proxy, chats(count), num_runs)
@@ -217,14 +242,14 @@ def run(quick: bool) -> list[Measurement]:
             base_streams = stream_rows(proxy, num_runs, {}, scale)
             rows += [base, *base_streams]
         peers = {"chunk": base_streams[0], "stream": base_streams[1]}
-        with kvroute(backend, near, "kvroute", "auto") as proxy:
+        with kvroute(backends, near, "kvroute", "auto") as proxy:
             per_request_ms(proxy, chats(200), 1)
             full = per_request_ms(proxy, chats(count), num_runs)
             rows.append(measured("kvroute_2k_ms", "ms CPU/request", full, base))
             untyped = per_request_ms(proxy, plain(count), num_runs)
             rows.append(measured("kvroute_notok_2k_ms", "ms CPU/request", untyped, base))
             rows += stream_rows(proxy, num_runs, peers, scale)
-        with kvroute(backend, near, "kvroute_hf", "hf") as proxy:
+        with kvroute(backends, near, "kvroute_hf", "hf") as proxy:
             per_request_ms(proxy, chats(200), 1)
             slow = per_request_ms(proxy, chats(count), num_runs)
             rows.append(measured("kvroute_hf_2k_ms", "ms CPU/request", slow, base))

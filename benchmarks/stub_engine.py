@@ -1,17 +1,28 @@
-"""An engine that answers at once: the cheapest HTTP peer that a router can stand in front of.
+"""Engines that answer at once: the cheapest HTTP peers that a router can stand in front of.
 
-Speaks just enough of the engine's surface to be discovered, answers every POST with a fixed JSON body,
-or, where the request streams, with ``x-chunks`` server-sent events in separate writes. It runs as a
-process of its own, so that its CPU is not the router's.
+Each speaks just enough of the engine's surface to be discovered, announces one prompt's blocks on GPU,
+and answers every POST with a fixed JSON body, or, where the request asks for it, with
+``x-chunks`` server-sent events in separate writes. They run in one process of their own, so that their
+CPU is not the router's.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
+from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import cast
 
 import httptools
 import uvloop
+import zmq
+
+from protocol import BlockStored, EventBatch, LiveMessage, encode_batch, live_frames
+
+BLOCK_SIZE = 16
+ANNOUNCEMENT_EVERY_S = 1.0
 
 _COMPLETION = json.dumps(
     {
@@ -101,14 +112,16 @@ class StubEngine(asyncio.Protocol):
         self._transport.write(_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
 
-def discovery_pages(model: str, tokenizer: str) -> dict[bytes, bytes]:
+def discovery_pages(model: str, tokenizer: str, events_port: int) -> dict[bytes, bytes]:
     """What a router reads to learn the worker."""
+    events = {"publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": events_port}
+    events |= {"topic": "", "block_size": BLOCK_SIZE, "dp_size": 1}
     info: dict[str, object] = {
         "model_path": tokenizer,
         "tokenizer_path": tokenizer,
         "served_model_name": model,
     }
-    info |= {"version": "0.5.23", "page_size": 64, "dp_size": 1}
+    info |= {"version": "0.5.23", "page_size": BLOCK_SIZE, "dp_size": 1, "kv_events": events}
     card = {"id": model, "object": "model", "root": tokenizer, "max_model_len": 1 << 20}
     models = {"object": "list", "data": [card]}
     not_found = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
@@ -125,18 +138,38 @@ def discovery_pages(model: str, tokenizer: str) -> dict[bytes, bytes]:
     }
 
 
-async def _serve(port: int, model: str, tokenizer: str) -> None:
-    pages = discovery_pages(model, tokenizer)
+async def _announce(socket: zmq.Socket[bytes], tokens: list[int]) -> None:
+    """Store the same chain again every second: whoever joins late hears it, and it costs next to nothing."""
+    hashes = list(range(1, len(tokens) // BLOCK_SIZE + 1))
+    store = BlockStored(hashes, None, tokens[: len(hashes) * BLOCK_SIZE], BLOCK_SIZE, "GPU")
+    payload = encode_batch(EventBatch(0.0, [store], 0))
+    for seq in count():
+        socket.send_multipart(live_frames(LiveMessage(b"", seq, payload)), zmq.NOBLOCK)
+        await asyncio.sleep(ANNOUNCEMENT_EVERY_S)
+
+
+async def _serve(options: argparse.Namespace, tokens: list[int]) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: StubEngine(pages), "127.0.0.1", port)
-    async with server:
-        await server.serve_forever()
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        context = stack.enter_context(zmq.Context())
+        for number in range(options.count):
+            socket = stack.enter_context(context.socket(zmq.PUB))
+            events_port = socket.bind_to_random_port("tcp://127.0.0.1")
+            pages = discovery_pages(options.model, options.tokenizer, events_port)
+            server = await loop.create_server(
+                partial(StubEngine, pages), "127.0.0.1", options.port + number
+            )
+            await stack.enter_async_context(server)
+            group.create_task(server.serve_forever())
+            group.create_task(_announce(socket, tokens))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True, help="of the first; one each")
+    parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--model", default="stub")
     parser.add_argument("--tokenizer", default="")
-    options = parser.parse_args()
-    uvloop.run(_serve(options.port, options.model, options.tokenizer))
+    parser.add_argument("--tokens", required=True, help="JSON file: ids of the announced prompt")
+    arguments = parser.parse_args()
+    uvloop.run(_serve(arguments, json.loads(Path(arguments.tokens).read_text())))

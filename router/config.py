@@ -40,7 +40,7 @@ from router.config_sources import (
     read_yaml,
     without_nones,
 )
-from scoring import PolicyName, with_hit_weights
+from scoring import PolicyName, RateName, with_hit_weights
 
 __all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
 
@@ -101,7 +101,6 @@ class EngineRates(_Section):
         attention_doubling_tokens: prompt length at which attention doubles the cost of prefill.
         load_back_tokens_per_s: pinned host memory to GPU.
         fetch_tokens_per_s: storage to host memory.
-        decode_ms: one decode step of a small batch; no term of the cost rests on it.
         decode_ms_per_request: what each further running request adds to a decode step.
         host_hit_weight: in place of ``load_back_tokens_per_s``.
         storage_hit_weight: in place of ``fetch_tokens_per_s``.
@@ -111,7 +110,6 @@ class EngineRates(_Section):
     attention_doubling_tokens: Rate | None = None
     load_back_tokens_per_s: Rate | None = None
     fetch_tokens_per_s: Rate | None = None
-    decode_ms: Rate | None = None
     decode_ms_per_request: Rate | None = None
     host_hit_weight: Weight | None = None
     storage_hit_weight: Weight | None = None
@@ -130,6 +128,16 @@ class EngineRates(_Section):
         values = {name: getattr(DEFAULT_ENGINE_MODEL, name) for name in EngineModel.__slots__}
         engine = EngineModel(**{**values, **known})
         return with_hit_weights(engine, host=self.host_hit_weight, storage=self.storage_hit_weight)
+
+    def configured(self) -> frozenset[RateName]:
+        """The rates that are set here, to whatever value: these are not learned."""
+        set_by = {
+            RateName.PREFILL: self.prefill_tokens_per_s,
+            RateName.LOAD_BACK: self.load_back_tokens_per_s or self.host_hit_weight,
+            RateName.FETCH: self.fetch_tokens_per_s or self.storage_hit_weight,
+            RateName.DECODE: self.decode_ms_per_request,
+        }
+        return frozenset(name for name, value in set_by.items() if value is not None)
 
 
 class Limits(_Section):

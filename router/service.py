@@ -86,6 +86,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         index,
         policy=config.policy,
         engine_model=config.engine.model(),
+        configured=config.engine.configured(),
         rng=Random(),
         limits=PlannerLimits(max_workers=config.limits.max_workers),
     )

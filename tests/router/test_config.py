@@ -7,7 +7,7 @@ import pytest
 
 from protocol import DEFAULT_ENGINE_MODEL
 from router.config import ConfigError, RouterConfig, is_loopback, load_config
-from scoring import PolicyName
+from scoring import PolicyName, RateName
 
 
 def load(
@@ -137,6 +137,25 @@ def test_engine_rates() -> None:
     model = load(None, {"engine": engine}).engine.model()
     assert (model.prefill_tokens_per_s, model.load_back_tokens_per_s) == (1000.0, 2000.0)
     assert model.decode_ms == DEFAULT_ENGINE_MODEL.decode_ms
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        ({}, set()),
+        (
+            {"prefill_tokens_per_s": DEFAULT_ENGINE_MODEL.prefill_tokens_per_s},
+            {RateName.PREFILL},
+        ),
+        ({"host_hit_weight": 0.0, "fetch_tokens_per_s": 1}, {RateName.LOAD_BACK, RateName.FETCH}),
+        ({"storage_hit_weight": 0.4, "attention_doubling_tokens": 9}, {RateName.FETCH}),
+        ({"decode_ms_per_request": 1}, {RateName.DECODE}),
+    ],
+)
+def test_a_rate_that_is_set_is_configured_even_to_its_default(
+    engine: dict[str, object], expected: set[RateName]
+) -> None:
+    assert load(None, {"engine": engine}).engine.configured() == expected
 
 
 @pytest.mark.parametrize(

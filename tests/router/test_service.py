@@ -13,6 +13,7 @@ import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
 
 from prompt import bundled_model_dir
+from protocol import DEFAULT_ENGINE_MODEL
 from router.config import load_config
 from router.ports import PortInUseError, listen
 from router.service import serve
@@ -63,6 +64,7 @@ async def service(*engines: StubEngine, **overrides: object) -> AsyncIterator[Se
         with listen("127.0.0.1", 0) as free:
             ports.append(free.getsockname()[1])
     settings: dict[str, object] = {
+        "host": "127.0.0.1",
         "port": ports[0],
         "control_port": ports[1],
         "workers": [engine.url for engine in engines],
@@ -118,6 +120,15 @@ async def test_one_url_is_enough() -> None:
         metrics = (await router.control.get("/metrics")).text
         assert 'kvroute_requests_total{api="chat",status="2xx"} 5.0' in metrics
         assert "kvroute_leases_open 0.0" in metrics
+
+
+async def test_the_planner_hears_which_rates_are_configured() -> None:
+    rates = {"prefill_tokens_per_s": DEFAULT_ENGINE_MODEL.prefill_tokens_per_s}
+    async with stub_engine() as engine, service(engine, engine=rates) as router:
+        await router.ready()
+        decision = (await router.control.post("/debug/route", json=BODY)).json()
+    assert decision["rates"]["prefill"] == "configured"
+    assert decision["rates"]["fetch"] == "default"
 
 
 async def test_early_requests_get_503_and_workers_may_come_late() -> None:

@@ -112,12 +112,12 @@ class RouterCollector(Collector):
         yield _counter("tick_failures", "Housekeeping that failed.", ("part",), failures)
         reuse = counters.reuse
         blocks = [
-            (("predicted",), reuse.predicted_blocks),
+            (("matched",), reuse.matched_blocks),
             (("reported",), reuse.reported_blocks),
         ]
         yield _counter(
             "reused_blocks",
-            "Blocks of prompts in cache, as predicted and as reported.",
+            "Blocks of prompts in cache, as matched and as reported.",
             ("by",),
             blocks,
         )

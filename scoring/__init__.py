@@ -18,7 +18,7 @@ from scoring.policies import PolicyName
 from scoring.prefix_index import IndexVerb, PrefixIndex
 from scoring.rates import RateName, RateSource, configured_rates, with_hit_weights
 from scoring.speeds import NoSample
-from scoring.worker_table import TooManyWorkersError, WorkerState
+from scoring.worker_table import PlannedWorker, TooManyWorkersError
 
 __all__ = [
     "Brain",
@@ -32,6 +32,7 @@ __all__ = [
     "OutcomeKind",
     "Plan",
     "PlanRequest",
+    "PlannedWorker",
     "Planner",
     "PlannerCounters",
     "PlannerLimits",
@@ -45,7 +46,6 @@ __all__ = [
     "ReuseSums",
     "TooManyRequestsError",
     "TooManyWorkersError",
-    "WorkerState",
     "configured_rates",
     "decision_json",
     "decision_record",

@@ -14,15 +14,15 @@ from scoring.speeds import NoSample
 class ReuseSums:
     """Sums over completed answers for which we had a match and the engine reported its hits.
 
-    ``predicted_*`` is what the chosen rank's match said (claims, predictions apart), ``reported_*``
+    ``matched_*`` is what the chosen rank's match said (predictions apart), ``reported_*``
     what the engine said, in blocks of the rank and in tokens.
     """
 
     answers: int = 0
     prompt_tokens: int = 0
-    predicted_blocks: int = 0
+    matched_blocks: int = 0
     reported_blocks: int = 0
-    predicted_tokens: int = 0
+    matched_tokens: int = 0
     reported_tokens: int = 0
 
 

@@ -61,11 +61,11 @@ class RankLoad:
 
 
 class Lease:
-    """One request's claim on a rank; made by `RankBook.open`."""
+    """One request's claim on a rank; made by `LoadBook.open`."""
 
     __slots__ = ("book", "fall", "phase", "tokens", "work")
 
-    def __init__(self, book: "RankBook", tokens: int, work: int, fall: Fall | None) -> None:
+    def __init__(self, book: "LoadBook", tokens: int, work: int, fall: Fall | None) -> None:
         self.book = book
         self.tokens = tokens
         self.work = work
@@ -98,7 +98,7 @@ class Lease:
         return True
 
 
-class RankBook:
+class LoadBook:
     """All open leases on one rank, as sums.
 
     Attributes:

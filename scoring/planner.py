@@ -27,7 +27,7 @@ from scoring.brain import (
 from scoring.counters import PlannerCounters
 from scoring.decision import Decision, Exclusion, Reason
 from scoring.decision_log import DecisionLog
-from scoring.load import Lease, Phase, RankBook, RankLoad
+from scoring.load import Lease, LoadBook, Phase, RankLoad
 from scoring.open_plan import OpenPlan, is_covered, open_plan, speed_sample
 from scoring.policies import PolicyName, Ranking, make_policy
 from scoring.prefix_index import GuardedIndex, PrefixIndex
@@ -35,7 +35,7 @@ from scoring.rates import RateName, RateTable
 from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
 from scoring.speeds import NoSample
 from scoring.weighing import Scale, Timer, Weighing
-from scoring.worker_table import WorkerState, WorkerTable
+from scoring.worker_table import PlannedWorker, WorkerTable
 
 _COVER_CHECKS_PER_TICK = 64
 _UNROUTED_API = "other"  # paths that mean no model: any worker will do
@@ -231,11 +231,11 @@ class Planner:
         """The last decision about a request; None if it is unknown or has left the log."""
         return self._log.find(request_id)
 
-    def workers(self) -> list[WorkerState]:
+    def workers(self) -> list[PlannedWorker]:
         """All workers, in the order in which they came."""
         speeds = self._rates.speeds
         return [
-            WorkerState(
+            PlannedWorker(
                 entry.spec,
                 entry.is_draining,
                 entry.excluded,
@@ -361,8 +361,8 @@ class Planner:
             reuse = self._counters.reuse
             reuse.answers += 1
             reuse.prompt_tokens += length
-            reuse.predicted_blocks += match.matched_blocks
-            reuse.predicted_tokens += match.matched_tokens
+            reuse.matched_blocks += match.matched_blocks
+            reuse.matched_tokens += match.matched_tokens
             reuse.reported_blocks += cached // match.block_size
             reuse.reported_tokens += cached
 
@@ -372,7 +372,7 @@ class Planner:
         self._log.check()
         self._rates.speeds.check()
         assert len(self._open) <= self._limits.max_open_plans, len(self._open)
-        leases: dict[RankBook, list[Lease]] = {row.book: [] for row in self._table.rows()}
+        leases: dict[LoadBook, list[Lease]] = {row.book: [] for row in self._table.rows()}
         for plan in self._open.values():
             leases.setdefault(plan.lease.book, []).append(plan.lease)
         for book, booked in leases.items():

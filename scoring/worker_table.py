@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from protocol import Rank, WorkerId, WorkerSpec
 from scoring.decision import Exclusion
-from scoring.load import RankBook
+from scoring.load import LoadBook
 
 
 class TooManyWorkersError(Exception):
@@ -19,7 +19,7 @@ class TooManyWorkersError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerState:
+class PlannedWorker:
     """One worker as the planner treats it.
 
     Attributes:
@@ -60,7 +60,7 @@ class RankRow:
     def __init__(self, entry: WorkerEntry, rank: Rank) -> None:
         self.entry = entry
         self.rank = rank
-        self.book = RankBook(rank)
+        self.book = LoadBook(rank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring.load import Fall, Lease, RankBook, RankLoad
+from scoring.load import Fall, Lease, LoadBook, RankLoad
 from tests.scoring.fleet import rank
 
 W = rank("w")
 
 
 def test_a_streamed_request_weighs_its_prompt_until_the_first_byte_then_one_decode() -> None:
-    book = RankBook(W)
+    book = LoadBook(W)
     lease = book.open(1_000, 1_009)
     assert book.load(1e6) == RankLoad(W, 1, 1_000, 0)
     assert book.queued(1e6) == (1_000, 1_009)
@@ -26,7 +26,7 @@ def test_a_streamed_request_weighs_its_prompt_until_the_first_byte_then_one_deco
     [(0.0, 1_000), (10.0, 1_000), (11.0, 750), (12.0, 500), (14.0, 0), (9e9, 0)],
 )
 def test_an_unstreamed_prefill_falls_in_a_straight_line(now: float, expected: int) -> None:
-    book = RankBook(W)
+    book = LoadBook(W)
     book.open(1_000, 2_000, Fall(10.0, 14.0))
     assert book.queued(now) == (expected, 2 * expected)
     assert book.load(now).decode_requests == (1 if expected == 0 else 0)
@@ -38,7 +38,7 @@ def test_a_fall_that_takes_no_time_is_over_at_once() -> None:
 
 
 def test_settling_moves_the_fallen_on_to_decode_and_leaves_the_others() -> None:
-    book = RankBook(W)
+    book = LoadBook(W)
     fallen, falling, steady = (
         book.open(1, 1, Fall(0, 1)),
         book.open(2, 2, Fall(0, 9)),
@@ -51,7 +51,7 @@ def test_settling_moves_the_fallen_on_to_decode_and_leaves_the_others() -> None:
 
 
 def test_release_is_idempotent_and_nothing_goes_negative() -> None:
-    book = RankBook(W)
+    book = LoadBook(W)
     lease, other = book.open(5, 6), book.open(7, 8)
     assert [lease.release() for _ in range(3)] == [True, False, False]
     assert not lease.begin_decode()
@@ -71,7 +71,7 @@ steps = st.lists(
 def test_whatever_the_order_the_sums_are_those_of_open_leases_and_return_to_zero(
     taken: list[tuple[str, int, Fall | None]],
 ) -> None:
-    book = RankBook(W)
+    book = LoadBook(W)
     made: list[Lease] = []
     released: set[int] = set()
     for now, (verb, number, fall) in enumerate(taken):

@@ -416,8 +416,8 @@ def test_counters() -> None:
     counters = planner.counters()
     assert counters.plans == {(PolicyName.COST, Reason.LOWEST_COST): 2}
     assert (counters.lengths_equal, counters.lengths_differ) == (1, 1)
-    assert (counters.reuse.predicted_blocks, counters.reuse.reported_blocks) == (40, 30)
-    assert (counters.reuse.predicted_tokens, counters.reuse.reported_tokens) == (640, 480)
+    assert (counters.reuse.matched_blocks, counters.reuse.reported_blocks) == (40, 30)
+    assert (counters.reuse.matched_tokens, counters.reuse.reported_tokens) == (640, 480)
     assert counters.reuse.prompt_tokens == 650
     assert counters.no_samples == {NoSample.TOO_SHORT: 1, NoSample.QUEUED: 1}
 

@@ -129,6 +129,10 @@ class DataApp:
         started_at = self._relay.clock()
         head, request_id = identity
         body = await self._admit(head, receive)
+        if head.illegible is not None:
+            self._counters.illegible_headers += 1
+            message = f"the value of the header field {head.illegible} is not UTF-8"
+            raise FrontDoorError(ErrorKind.MALFORMED, message, param=head.illegible)
         with DisconnectWatch(receive):
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)

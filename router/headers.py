@@ -46,6 +46,8 @@ class RequestHead:
         is_encoded: the body is compressed: it passes as it is and is not read here.
         request_id: the client's, if it is fit to be passed on.
         expects_continue: the client waits before it sends the body.
+        illegible: name of a field whose value is no UTF-8. RFC 9110 §5.5 lets such bytes stand in a value,
+            but the client towards workers cannot write them, so the request cannot go on as it is.
     """
 
     forwarded: list[tuple[str, str]]
@@ -54,6 +56,7 @@ class RequestHead:
     is_json: bool
     request_id: str | None
     expects_continue: bool
+    illegible: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     length: int | None = None
     is_encoded = is_json = expects_continue = False
     request_id: str | None = None
+    illegible: str | None = None
     for name, value in raw:
         if name == b"content-length":
             length = int(value) if value.isdigit() else None
@@ -92,8 +96,13 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
         elif name == b"expect":
             expects_continue = value.lower() == b"100-continue"
         if name not in _HOP_BY_HOP and name not in _REMADE and name not in named:
-            forwarded.append((name.decode("ascii"), value.decode("utf-8", "surrogateescape")))
-    return RequestHead(forwarded, length, is_encoded, is_json, request_id, expects_continue)
+            try:
+                forwarded.append((name.decode("ascii"), value.decode("utf-8")))
+            except UnicodeDecodeError:
+                illegible = name.decode("ascii", "replace")
+    return RequestHead(
+        forwarded, length, is_encoded, is_json, request_id, expects_continue, illegible
+    )
 
 
 def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:

@@ -3,7 +3,8 @@
 A closed loop sends less to a slow server and so hides its slowness; an open loop does not. Requests under
 way are bounded all the same: one that is due while ``max_in_flight`` are under way is not sent, and is
 counted as an error (``not_sent``), never put off. How late the generator itself was is measured with each
-request.
+request. Requests are made in a thread, some ahead of their time, so that the loop which times the answers
+does nothing else.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from loadgen.answer import (
     error_of_status,
     read_object,
 )
+from loadgen.draw_ahead import DrawnAhead
 from loadgen.sse import OversizedEventError, SseParser
 from loadgen.timed_request import TimedRequest
 
@@ -57,11 +59,15 @@ async def replay(
     """Send every request at its time and wait for all answers.
 
     Args:
-        requests: in order of time; each is drawn before it is due, so that they may be made on the way.
+        requests: in order of time; drawn in a thread, some ahead of their time, so that they may be made
+            on the way.
         on_answer: called as each one ends, for progress.
 
     Returns:
         One answer a request, in order of time.
+
+    Raises:
+        Exception: whatever making a request raises; what is under way is given up.
     """
     answers: list[Answer] = []
 
@@ -74,7 +80,10 @@ async def replay(
         timeout=aiohttp.ClientTimeout(total=options.timeout_s),
         headers=dict(options.headers),
     ) as session:
-        await _send_all(session, requests, options, done)
+        try:
+            await _send_all(session, requests, options, done)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
     return sorted(answers, key=lambda answer: answer.index)
 
 
@@ -84,7 +93,8 @@ async def _send_all(
     options: ReplayOptions,
     done: Callable[[Answer], None],
 ) -> None:
-    start = time.perf_counter()
+    """The workload's time starts when its first request is made."""
+    start: float | None = None
     under_way: set[int] = set()
 
     async def run(index: int, request: TimedRequest, due: float) -> None:
@@ -94,8 +104,11 @@ async def _send_all(
         finally:
             under_way.discard(index)
 
+    drawn = DrawnAhead(enumerate(requests))
     async with asyncio.TaskGroup() as group:
-        for index, request in enumerate(requests):
+        group.create_task(drawn.draw())
+        async for index, request in drawn:
+            start = time.perf_counter() if start is None else start
             due = start + request.at_s / options.speed
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             if len(under_way) >= options.max_in_flight:

@@ -1,6 +1,8 @@
 """Open-loop replay against small servers in this process: times, usage, and every kind of error."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -10,6 +12,7 @@ from loadgen import (
     Answer,
     ErrorKind,
     ReplayOptions,
+    SynthesisError,
     TimedRequest,
     Usage,
     chat,
@@ -148,6 +151,31 @@ async def test_requests_start_whatever_the_others_do() -> None:
         answers = await replay(requests, ReplayOptions(url, speed=100.0))
     assert [answer.error for answer in answers] == [None] * 3
     assert [answer.at_s for answer in answers] == [0.0, 1.0, 2.0]
+
+
+async def test_requests_are_made_beside_the_loop_that_times_the_answers() -> None:
+    """The second request takes as long to make as the first one's answer takes to be read."""
+    is_answered = threading.Event()
+
+    def made() -> Iterator[TimedRequest]:
+        yield request()
+        assert is_answered.wait(10.0)
+        yield request()
+
+    async with serving(answers_with(200, b"{}")) as url:
+        answers = await replay(made(), ReplayOptions(url), on_answer=lambda _: is_answered.set())
+    assert [answer.error for answer in answers] == [None, None]
+    assert answers[1].late_ms > 0
+
+
+async def test_a_request_that_cannot_be_made_ends_the_replay_with_its_error() -> None:
+    def made() -> Iterator[TimedRequest]:
+        yield request()
+        raise SynthesisError("no words")
+
+    async with serving(answers_with(200, b"{}")) as url:
+        with pytest.raises(SynthesisError, match="no words"):
+            await replay(made(), ReplayOptions(url))
 
 
 async def test_at_the_bound_a_request_is_not_sent_and_counted() -> None:

@@ -169,7 +169,7 @@ class RouterCollector(Collector):
                 ((one.rank.worker, str(one.rank.dp_rank)), getattr(one.counters, name))
                 for one in statuses
             ]
-            yield _counter(f"stream_{name}", text, labels, values)
+            yield _counter(f"stream_{name.removeprefix('num_')}", text, labels, values)
         now = self._sources.clock()
         ages = [
             ((one.rank.worker, str(one.rank.dp_rank)), now - one.last_event_at)

@@ -223,4 +223,5 @@ async def test_metrics_are_valid_and_count() -> None:
         assert value["kvroute_ttft_seconds_count", ()] == 2
         labels = (("dp_rank", "0"), ("worker", worker))
         assert value["kvroute_stream_batches_total", labels] == 0
+        assert value["kvroute_stream_resets_total", labels] == 0
         assert value["kvroute_index_claims", (("tier", "host_pinned"),)] == 0

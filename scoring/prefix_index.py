@@ -1,7 +1,8 @@
 """The index as the planner sees it, and the guard that keeps its faults from failing requests.
 
-Knowing who holds what makes requests faster; not knowing must never make them fail. Whatever the
-index raises is counted by verb, logged once a verb, and answered with "nothing known".
+Knowing who holds what makes requests faster; not knowing must never make them fail. So an exception of
+the index is a bug that is survived: counted by verb, logged once a verb and type, and answered with
+"nothing known". The guard stands around the calls of the index alone, nothing of the planner is in it.
 """
 
 import logging
@@ -60,30 +61,24 @@ class GuardedIndex:
     """A prefix index that never raises.
 
     Attributes:
-        failures: exceptions, by what was asked.
+        failures: exceptions and answers about other ranks, by what was asked.
     """
 
     def __init__(self, index: PrefixIndex) -> None:
         self._index = index
+        self._logged: set[tuple[IndexVerb, type[Exception]]] = set()
         self.failures = dict.fromkeys(IndexVerb, 0)
 
-    def match(self, prompt: Prompt, ranks: Sequence[Rank], now: float) -> list[RankMatch] | None:
+    def match(self, prompt: Prompt, ranks: list[Rank], now: float) -> list[RankMatch] | None:
         """One match a rank, in the order of ``ranks``; None if the lookup failed.
 
-        Answers about ranks that were not asked for are dropped; a rank without an answer holds
-        nothing.
+        An answer about other ranks than were asked for is a failure: nothing of it is believed.
         """
         found = self._guard(IndexVerb.MATCH, self._index.match, prompt, ranks, now)
-        if found is None:
+        if found is not None and [match.rank for match in found] != ranks:
+            self.failures[IndexVerb.MATCH] += 1
             return None
-        if len(found) == len(ranks):
-            for match, rank in zip(found, ranks, strict=True):
-                if match.rank is not rank and match.rank != rank:
-                    break
-            else:
-                return found
-        by_rank = {match.rank: match for match in found}
-        return [by_rank.get(rank) or RankMatch(rank, Trust.NONE, 1) for rank in ranks]
+        return found
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """See `PrefixIndex.predict`."""
@@ -116,8 +111,9 @@ class GuardedIndex:
     ) -> _T | None:
         try:
             return ask(*args, **kwargs)
-        except Exception:
+        except Exception as error:
             self.failures[verb] += 1
-            if self.failures[verb] == 1:
+            if (verb, type(error)) not in self._logged:
+                self._logged.add((verb, type(error)))
                 logger.exception("index failed to %s; counted from here on", verb.value)
             return None

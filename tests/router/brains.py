@@ -63,7 +63,8 @@ class TestFleet:
         self.registry.tick(self.clock.now)
 
     def check(self) -> None:
-        """Everything agrees."""
+        """Everything agrees, and no fault of the index was survived."""
+        assert not any(self.brains.planner.counters().index_failures.values())
         self.registry.check()
         self.brains.planner.check()
         self.brains.index.check()

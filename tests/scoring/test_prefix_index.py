@@ -34,11 +34,17 @@ def test_every_fault_is_counted_and_answered_with_nothing_known(fault: Exception
     assert guarded.match(PROMPT, RANKS, 0.0) is not None
 
 
-def test_a_fault_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    guarded = GuardedIndex(TruthIndex(fault=RuntimeError("no")))
-    for _ in range(3):
+def test_each_kind_of_fault_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    index = TruthIndex()
+    guarded = GuardedIndex(index)
+    for fault in (RuntimeError("no"), RuntimeError("again"), KeyError("w9")):
+        index.fault = fault
         guarded.match(PROMPT, RANKS, 0.0)
-    assert len(caplog.records) == 1
+        guarded.predict(RANKS[0], PROMPT, 0.0)
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "index failed to match",
+        "index failed to predict",
+    ] * 2
 
 
 def test_what_is_no_fault_of_the_index_goes_through() -> None:
@@ -48,17 +54,11 @@ def test_what_is_no_fault_of_the_index_goes_through() -> None:
         GuardedIndex(index).match(PROMPT, RANKS, 0.0)
 
 
-def test_ghosts_are_dropped_and_who_is_missing_holds_nothing() -> None:
+@pytest.mark.parametrize("places", [(3, 2, 1), (0, 1), (0, 1, 2, 3), (0, 2, 1), ()])
+def test_an_answer_about_other_ranks_is_no_answer(places: tuple[int, ...]) -> None:
     ghost = RankMatch(rank("ghost"), Trust.EXACT, 16, 9)
     index = TruthIndex()
-    index.hold(rank("a"), PROMPT.tokens)
-    index.hold(rank("c"), PROMPT.tokens)
-    index.lookup_answer = lambda matches: [ghost, matches[2], matches[1]]
-    found = GuardedIndex(index).match(PROMPT, RANKS, 0.0)
-    assert found is not None
-    assert [match.rank for match in found] == RANKS
-    assert [match.gpu_blocks for match in found] == [0, 0, 4]
-    index.lookup_answer = lambda matches: [*matches, ghost]
-    found = GuardedIndex(index).match(PROMPT, RANKS, 0.0)
-    assert found is not None
-    assert [match.gpu_blocks for match in found] == [4, 0, 4]
+    index.lookup_answer = lambda matches: [[*matches, ghost][place] for place in places]
+    guarded = GuardedIndex(index)
+    assert guarded.match(PROMPT, RANKS, 0.0) is None
+    assert guarded.failures[IndexVerb.MATCH] == 1

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
@@ -69,16 +69,16 @@ class ControlParts:
 
 def control_app(parts: ControlParts) -> FastAPI:
     """The application."""
-    app = FastAPI(title="kvroute control", docs_url=None, redoc_url=None)
+    app = FastAPI(title="kvroute control", docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(_probes(parts))
     guard = [Depends(_Guard(parts.token))]
-    for routes in (_workers(parts), _debug(parts), _decisions(parts)):
+    for routes in (_workers(parts), _debug(parts), _decisions(parts), _description(app)):
         app.include_router(routes, dependencies=guard)
     return app
 
 
 class _Guard:
-    """Lets through who knows the token; everybody where there is none."""
+    """Lets through who knows the token, as UTF-8; everybody where there is none."""
 
     def __init__(self, token: str | None) -> None:
         self._expected = None if token is None else f"Bearer {token}".encode()
@@ -86,10 +86,21 @@ class _Guard:
     def __call__(self, request: Request) -> None:
         if self._expected is None:
             return
-        given = request.headers.get("authorization", "").encode("utf-8", "surrogateescape")
+        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes as they came
         if not hmac.compare_digest(given, self._expected):
             headers = {"WWW-Authenticate": "Bearer"}
             raise HTTPException(401, "the control token is missing or wrong", headers)
+
+
+def _description(app: FastAPI) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        """Every route, body and answer."""
+        return app.openapi()
+
+    return routes
 
 
 def _probes(parts: ControlParts) -> APIRouter:

@@ -100,7 +100,13 @@ async def test_bad_workers_are_refused(body: dict[str, object], status: int) -> 
 async def test_the_token_guards_all_but_the_probes() -> None:
     with fleet() as one:
         async with control(one, token="s3cret") as (client, _):
-            for path in ("/workers", "/metrics", "/debug/workers", "/debug/decisions"):
+            for path in (
+                "/workers",
+                "/metrics",
+                "/debug/workers",
+                "/debug/decisions",
+                "/openapi.json",
+            ):
                 assert (await client.get(path)).status_code == 401
                 wrong = {"Authorization": "Bearer s3cre"}
                 assert (await client.get(path, headers=wrong)).status_code == 401
@@ -109,6 +115,14 @@ async def test_the_token_guards_all_but_the_probes() -> None:
             assert (await client.post("/debug/route", json=CHAT)).status_code == 401
             assert (await client.get("/health")).status_code == 200
             assert (await client.get("/ready")).status_code == 503
+
+
+async def test_a_token_may_have_any_letters() -> None:
+    with fleet() as one:
+        async with control(one, token="pässwörd") as (client, _):
+            for given, status in (("pässwörd", 200), ("passwörd", 401)):
+                headers = {"Authorization": f"Bearer {given}".encode()}
+                assert (await client.get("/workers", headers=headers)).status_code == status
 
 
 async def test_a_dry_run_tells_where_and_why_and_books_nothing() -> None:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from worker.rank import RankRunner
 from worker.ranks import RankSet
-from worker.truth import counters
+from worker.truth import counters, storage_counters
 
 Read = Callable[[RankRunner], float]
 
@@ -70,7 +70,7 @@ class WorkerCollector(Collector):
         self._ranks = ranks
 
     def collect(self) -> Iterator[Metric]:
-        """One family a row of the tables, one of cached tokens by source, one of all our counters."""
+        """One family a row of the tables, one of cached tokens by source, two of all our counters."""
         for name, help_text, read in _GAUGES:
             gauge = GaugeMetricFamily(name, help_text, labels=_labels(name))
             yield self._filled(gauge, read)
@@ -79,6 +79,7 @@ class WorkerCollector(Collector):
             yield self._filled(counter, read)
         yield self._by_source()
         yield self._own()
+        yield self._storage()
 
     def _filled(
         self, family: GaugeMetricFamily | CounterMetricFamily, read: Read
@@ -108,6 +109,17 @@ class WorkerCollector(Collector):
         for runner in self._ranks:
             for name, value in counters(runner).items():
                 family.add_metric([self._model_name, str(runner.dp_rank), name], value)
+        return family
+
+    def _storage(self) -> Metric:
+        """No label of a rank: all ranks share the one storage."""
+        family = CounterMetricFamily(
+            "kvroute_worker_storage_pages",
+            "Pages that this worker put into storage, found there, missed or dropped, by name.",
+            labels=["model_name", "name"],
+        )
+        for name, value in (storage_counters(self._ranks) or {}).items():
+            family.add_metric([self._model_name, name], value)
         return family
 
 

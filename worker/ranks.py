@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from worker.rank import RankRunner
+from worker.storage import Storage
 
 
 class RankSet:
-    """Requests that name no rank go round."""
+    """Requests that name no rank go round; ``storage`` is what all ranks share, if there is any."""
 
-    def __init__(self, runners: Sequence[RankRunner]) -> None:
+    def __init__(self, runners: Sequence[RankRunner], storage: Storage | None = None) -> None:
+        self.storage = storage
         self._runners = tuple(runners)
         self._next = 0
 

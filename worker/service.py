@@ -122,7 +122,7 @@ def _build_ranks(
             publisher = EventPublisher(log, sockets.ranks[dp_rank], time.time)
         engine = Engine(config.engine_settings(), vocabulary.sampler, storage)
         runners.append(RankRunner(dp_rank, engine, publisher, time.monotonic, config.speed))
-    return RankSet(runners)
+    return RankSet(runners, storage)
 
 
 def _open_storage(config: WorkerConfig) -> Storage | None:

@@ -7,9 +7,10 @@ slots are taken, but nothing is announced and nothing can be matched yet.
     {"ranks": [{"dp_rank": 0, "GPU": ["1786…", …], "CPU_PINNED": […], "CPU_PINNED_in_flight": […],
                 "last_seq": 41, "is_idle": true, "num_running": 0, "num_waiting": 0,
                 "gpu_capacity": 65536, "gpu_free": 61440, "host_capacity": 131072, "host_free": 126976,
-                "storage_fetches_in_flight_tokens": 0, "counters": {…}}]}
+                "storage_fetches_in_flight_tokens": 0, "counters": {…}}],
+     "storage": {"put": 12, "corrupt": 0, …}}
 
-Where ``is_idle`` is true everything was flushed and published up to ``last_seq``.
+``storage`` counts pages of the one storage that the ranks share; null where there is none. Where ``is_idle`` is true everything was flushed and published up to ``last_seq``.
 """
 
 from collections.abc import Iterable
@@ -17,13 +18,19 @@ from dataclasses import asdict
 from typing import Any
 
 from protocol import EngineHash
+from worker.prefetch import PrefetchCounters, PrefetchSkip
 from worker.rank import RankRunner
 from worker.ranks import RankSet
 
 
 def residency(ranks: RankSet) -> dict[str, Any]:
     """The answer of ``/debug/residency``; O(pages)."""
-    return {"ranks": [_rank(runner) for runner in ranks]}
+    return {"ranks": [_rank(runner) for runner in ranks], "storage": storage_counters(ranks)}
+
+
+def storage_counters(ranks: RankSet) -> dict[str, int] | None:
+    """Every counter of the shared storage by name; None where there is none."""
+    return asdict(ranks.storage.counters) if ranks.storage is not None else None
 
 
 def counters(runner: RankRunner) -> dict[str, int]:
@@ -33,12 +40,20 @@ def counters(runner: RankRunner) -> dict[str, int]:
     values |= {f"tree_{name}": value for name, value in asdict(engine.tree.counters).items()}
     values["tokens_refilled"] = engine.tree.counters.refilled
     values["storage_tokens_written"] = engine.backups.stored_tokens
-    values["storage_tokens_fetched"] = prefetcher.counters.fetched_tokens if prefetcher else 0
-    values["prefetches"] = prefetcher.counters.issued if prefetcher else 0
+    values |= _prefetch_counters(prefetcher.counters if prefetcher else PrefetchCounters())
     if runner.publisher is not None:
         published = asdict(runner.publisher.counters)
         values |= {f"events_{name}": value for name, value in published.items()}
     return values
+
+
+def _prefetch_counters(read: PrefetchCounters) -> dict[str, int]:
+    skipped = {f"prefetches_skipped_{reason}": read.skipped[reason] for reason in PrefetchSkip}
+    return skipped | {
+        "prefetches": read.issued,
+        "storage_tokens_fetched": read.fetched_tokens,
+        "storage_tokens_abandoned": read.abandoned_tokens,
+    }
 
 
 def _rank(runner: RankRunner) -> dict[str, Any]:

@@ -359,3 +359,31 @@ async def test_storage_is_shared_through_a_directory(
         assert meta["cached_tokens_details"] == {"device": 0, "host": 0, "storage": 192}
         rank = await until(reader, is_idle=True)
         assert rank["counters"]["tokens_refilled"] == 192
+
+
+async def test_what_storage_refuses_is_shown(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("storage")
+    fields: dict[str, object] = {"storage": f"dir:{directory}", "prefetch_threshold": 64}
+    body = {"input_ids": list(range(5, 205)), "sampling_params": {"max_new_tokens": 1}}
+    async with served(small(**fields)) as writer:
+        await writer.post("/generate", json=body)
+        await until(writer, is_idle=True)
+        assert (await writer.get("/debug/residency")).json()["storage"]["put"] == 12
+    for path in directory.glob("??/*"):
+        path.write_bytes(b"torn")
+    async with served(small(**fields)) as reader:
+        await reader.post("/generate", json=body)
+        await reader.post("/generate", json={"input_ids": list(range(300, 400))})
+        rank = await until(reader, is_idle=True)
+        told = (await reader.get("/debug/residency")).json()["storage"]
+        metrics = (await reader.get("/metrics")).text
+    assert told["corrupt"] == 1
+    assert rank["counters"]["storage_tokens_abandoned"] == 192
+    assert rank["counters"]["prefetches_skipped_below_threshold"] == 1
+    assert rank["counters"]["prefetches_skipped_host_full"] == 0
+    labels = 'model_name="kvroute-sim",name="corrupt"'
+    assert f"kvroute_worker_storage_pages_total{{{labels}}} 1.0" in metrics
+
+
+async def test_without_storage_nothing_is_told_of_it(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/debug/residency")).json()["storage"] is None

@@ -39,7 +39,6 @@ from router.views import (
 )
 from scoring import decision_json, decision_record, decisions_json
 
-_MAX_DECISIONS = 2_000
 _MARKS = {
     "messages": Api.CHAT,
     "prompt": Api.COMPLETIONS,
@@ -195,11 +194,11 @@ def _decisions(parts: ControlParts) -> APIRouter:
     planner = parts.fleet.planner
 
     @routes.get("/decisions")
-    async def decisions(
-        limit: Annotated[int, Query(ge=1, le=_MAX_DECISIONS)] = 100,
-    ) -> Response:
-        """The last decisions, newest first."""
-        return _json(decisions_json(planner.decisions(limit)))
+    async def decisions(limit: Annotated[int, Query(ge=1, le=1_000_000)] = 100) -> Response:
+        """The last decisions, newest first; at most as many as the log holds."""
+        loop = asyncio.get_running_loop()
+        found = planner.decisions(limit)
+        return _json(await loop.run_in_executor(parts.executor, decisions_json, found))
 
     @routes.get("/decisions/{request_id}", responses={404: {}})
     async def decision(request_id: str) -> Response:

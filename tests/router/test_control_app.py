@@ -174,6 +174,7 @@ async def test_decisions_by_request_and_newest_first() -> None:
             listed = (await client.get("/debug/decisions")).json()
             assert [decision["request_id"] for decision in listed] == ["b", "a"]
             assert len((await client.get("/debug/decisions?limit=1")).json()) == 1
+            assert len((await client.get("/debug/decisions?limit=100000")).json()) == 2
             assert (await client.get("/debug/decisions?limit=0")).status_code == 422
             assert (await client.get("/debug/decisions/a")).json()["chosen"]["worker"] == "w0"
             assert (await client.get("/debug/decisions/none")).status_code == 404

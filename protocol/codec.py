@@ -7,13 +7,14 @@ raises.
 
 Positional layouts (element 0 is the type name):
 
-    BlockStored   hashes, parent, tokens, block_size, lora_id, medium, lora_name, extra_keys,
-                  group_idx, kv_cache_spec_kind, kv_cache_spec_sliding_window, locality
-    BlockRemoved  hashes, medium, group_idx, locality
-    batch         ts, events, rank
+    BlockStored       hashes, parent, tokens, block_size, lora_id, medium, lora_name, extra_keys,
+                      group_idx, kv_cache_spec_kind, kv_cache_spec_sliding_window, locality
+    BlockRemoved      hashes, medium, group_idx, locality
+    AllBlocksCleared  medium
+    batch             ts, events, rank
 
-A map in a positional place beyond the known ones (SGLang 0.5.18 and 0.5.19 append one that holds the
-salt) is merged by name.
+No field is a map, so a map at any place of a positional event, also beyond the known ones, holds fields by
+name (SGLang 0.5.18 and 0.5.19 append one with the salt).
 """
 
 from array import array
@@ -40,6 +41,12 @@ _STORED_FIELDS = (
     "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality",
 )  # fmt: skip
 _REMOVED_FIELDS = ("block_hashes", "medium", "group_idx", "locality")
+_CLEARED_FIELDS = ("medium",)
+_POSITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "BlockStored": _STORED_FIELDS,
+    "BlockRemoved": _REMOVED_FIELDS,
+    "AllBlocksCleared": _CLEARED_FIELDS,
+}
 _BATCH_FIELDS = ("ts", "events", "rank")
 _RANK_NAMES = ("attn_dp_rank", "data_parallel_rank", "dp_rank", "rank")
 
@@ -82,7 +89,8 @@ def decode_batch(payload: bytes) -> EventBatch:
 def encode_batch(batch: EventBatch) -> bytes:
     """Write a batch as SGLang 0.5.23 does: positional batch, tagged maps, absent fields omitted.
 
-    Byte-identical to that release for the events it can publish.
+    Byte-identical to that release for the events it can publish; fields that it has not follow under
+    their names, so that every event is read as it was written. ``skipped`` is not part of a batch.
 
     Source: SGLang 0.5.23 ``KVEventBatch`` (msgspec; field order and defaults).
     """
@@ -153,16 +161,14 @@ def _event(raw: object) -> KvEvent:
 
 
 def _positional(raw: list[object]) -> dict[object, object]:
-    """Name the elements of a positional event; a trailing map is merged by name."""
-    names = {"BlockStored": _STORED_FIELDS, "BlockRemoved": _REMOVED_FIELDS}.get(str(raw[0]), ())
+    """Name the elements of a positional event; maps among them name theirs."""
+    names = _POSITIONAL_FIELDS.get(str(raw[0]), ())
     fields: dict[object, object] = {}
-    for name, value in zip(names, raw[1:], strict=False):
+    for place, value in enumerate(raw[1:]):
         if isinstance(value, dict):
             fields.update(value)
-        else:
-            fields[name] = value
-    if raw[0] == "AllBlocksCleared" and len(raw) > 1:
-        fields["medium"] = raw[1]
+        elif place < len(names):
+            fields[names[place]] = value
     return fields
 
 
@@ -297,9 +303,11 @@ def _encode_event(event: KvEvent) -> dict[str, object]:
                 "type": "BlockRemoved",
                 "block_hashes": [_wire_hash(block_hash) for block_hash in event.block_hashes],
             }
-            return fields | _present(medium=event.medium)
+            return fields | _present(
+                medium=event.medium, group_idx=event.group_idx, locality=event.locality
+            )
         case AllBlocksCleared():
-            return {"type": "AllBlocksCleared"}
+            return {"type": "AllBlocksCleared"} | _present(medium=event.medium)
 
 
 def _encode_stored(event: BlockStored) -> dict[str, object]:
@@ -321,6 +329,11 @@ def _encode_stored(event: BlockStored) -> dict[str, object]:
         cache_salt=event.cache_salt,
         session_id=event.session_id,
         lora_name=event.lora_name,
+        extra_keys=event.extra_keys,
+        group_idx=event.group_idx,
+        kv_cache_spec_kind=event.spec_kind,
+        kv_cache_spec_sliding_window=event.sliding_window,
+        locality=event.locality,
     )
 
 

@@ -1,6 +1,6 @@
 """What one worker is, as learned from it: address, model, ranks, and where its events come from."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from protocol.ids import Rank, WorkerId
@@ -56,7 +56,7 @@ class WorkerSpec:
     num_ranks: int = 1
     max_model_len: int | None = None
     aliases: tuple[str, ...] = ()
-    adapters: tuple[str, ...] = field(default=())
+    adapters: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> tuple[Rank, ...]:

@@ -22,7 +22,6 @@ from protocol.ids import BlockKey, TokenBytes
 
 SEED = 1337
 _PAIR = Struct("<QQ")
-_MAX_TOKEN = (1 << 32) - 1
 
 
 class TokenRangeError(ValueError):
@@ -106,10 +105,3 @@ def block_keys(
 def local_hash(block: bytes) -> int:
     """Unchained hash of one block's packed tokens."""
     return xxh3_64_intdigest(block, SEED)
-
-
-def chain(parent: BlockKey | None, local: int) -> BlockKey:
-    """Key of the block with the local hash ``local`` after ``parent``."""
-    if parent is None:
-        return BlockKey(local)
-    return BlockKey(xxh3_64_intdigest(_PAIR.pack(parent, local), SEED))

@@ -71,10 +71,26 @@ def test_positional_stores_of_every_length(num_fields: int) -> None:
     assert event.sliding_window == (128 if num_fields > 10 else None)
 
 
-def test_a_trailing_map_in_a_positional_store_is_merged_by_name() -> None:
-    event = event_of([*STORE_ARRAY, "GPU", {"cache_salt": "tenant"}])
+@pytest.mark.parametrize("num_between", range(9))
+def test_a_map_at_any_place_of_a_positional_store_is_merged_by_name(num_between: int) -> None:
+    """Among the known places, right after them, and beyond."""
+    event = event_of([*STORE_ARRAY, "GPU", *[None] * num_between, {"cache_salt": "tenant"}])
     assert isinstance(event, BlockStored)
-    assert (event.cache_salt, event.lora_name) == ("tenant", None)
+    assert (event.cache_salt, event.medium, event.lora_name) == ("tenant", "GPU", None)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (["BlockRemoved", [1], {"locality": "REMOTE"}, 2], BlockRemoved([1], None, 2, "REMOTE")),
+        (["BlockRemoved", [1], "CPU", 2, None, 0, {"a": 1}], BlockRemoved([1], "CPU", 2)),
+        (["AllBlocksCleared", {"medium": "GPU"}], AllBlocksCleared("GPU")),
+        (["AllBlocksCleared", "GPU", {"later": 1}], AllBlocksCleared("GPU")),
+        (["AllBlocksCleared", None], AllBlocksCleared()),
+    ],
+)
+def test_maps_in_other_positional_events(raw: object, expected: KvEvent) -> None:
+    assert event_of(raw) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,6 +221,8 @@ def test_every_truncation_is_the_one_error(noise: bytes, length: int) -> None:
         decode_batch(cut + noise)
 
 
+names = st.none() | st.text(max_size=5)
+groups = st.none() | st.integers(0, 7)
 hashes = st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=4)
 
 
@@ -214,7 +232,6 @@ def stores(draw: st.DrawFn) -> BlockStored:
     is_eagle = draw(st.booleans())
     num_ids = len(block_hashes) * block_size + is_eagle
     ids = draw(st.lists(st.integers(0, 1 << 33), min_size=num_ids, max_size=num_ids))
-    names = st.none() | st.text(max_size=5)
     return BlockStored(
         block_hashes,
         draw(st.none() | st.integers(0, (1 << 64) - 1)),
@@ -225,14 +242,19 @@ def stores(draw: st.DrawFn) -> BlockStored:
         lora_name=draw(names),
         cache_salt=draw(names),
         session_id=draw(names),
+        extra_keys=draw(st.none() | st.lists(st.none() | st.lists(names, max_size=2), max_size=3)),
+        group_idx=draw(groups),
+        spec_kind=draw(names),
+        sliding_window=draw(st.none() | st.integers(1, 4_096)),
+        locality=draw(names),
         is_eagle=is_eagle,
     )
 
 
 events = st.one_of(
     stores(),
-    st.builds(BlockRemoved, hashes, st.none() | st.text(max_size=5)),
-    st.just(AllBlocksCleared()),
+    st.builds(BlockRemoved, hashes, names, groups, names),
+    st.builds(AllBlocksCleared, names),
 )
 
 

@@ -5,8 +5,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import TokenRangeError, block_keys, chain, local_hash, num_tokens, pack_tokens
-from protocol.ids import BlockKey
+from protocol import TokenRangeError, block_keys, local_hash, num_tokens, pack_tokens
 
 tokens_of = st.lists(st.integers(0, (1 << 32) - 1), max_size=64)
 
@@ -17,10 +16,15 @@ def reference_keys(tokens: list[int], block_size: int) -> list[int]:
     for start in range(0, len(tokens) - block_size + 1, block_size):
         block = struct.pack(f"<{block_size}I", *tokens[start : start + block_size])
         local = xxhash.xxh3_64_intdigest(block, seed=1337)
-        if keys:
-            local = xxhash.xxh3_64_intdigest(struct.pack("<QQ", keys[-1], local), seed=1337)
-        keys.append(local)
+        keys.append(chained(keys[-1] if keys else None, local))
     return keys
+
+
+def chained(parent: int | None, local: int) -> int:
+    """Key of the block with this local hash after ``parent``."""
+    if parent is None:
+        return local
+    return xxhash.xxh3_64_intdigest(struct.pack("<QQ", parent, local), seed=1337)
 
 
 @given(tokens_of, st.integers(1, 20))
@@ -47,10 +51,10 @@ def test_a_chain_can_be_taken_up_at_any_block(tokens: list[int], size: int, cut:
 def test_eagle_blocks_overlap_by_one_token(tokens: list[int], size: int) -> None:
     keys = block_keys(pack_tokens(tokens), size, is_eagle=True)
     assert len(keys) == max(len(tokens) - 1, 0) // size
-    expected: BlockKey | None = None
+    expected: int | None = None
     for index, key in enumerate(keys):
         block = pack_tokens(tokens[index * size : (index + 1) * size + 1])
-        expected = chain(expected, local_hash(block))
+        expected = chained(expected, local_hash(block))
         assert key == expected
 
 
@@ -62,7 +66,7 @@ def test_multimodal_ids_change_keys_from_their_block_on() -> None:
     assert image[1] != plain[1]
     assert image[2] != plain[2]
     block = tokens[16:32] + struct.pack("<QQ", 7, 9)
-    assert image[1] == chain(plain[0], xxhash.xxh3_64_intdigest(block, seed=1337))
+    assert image[1] == chained(plain[0], xxhash.xxh3_64_intdigest(block, seed=1337))
     assert image == block_keys(tokens, 4, multimodal={1: [7, 9]})
 
 

@@ -29,7 +29,7 @@ def planner_with(num_blocks: int, num_workers: int, policy: PolicyName) -> Plann
     planner = Planner(index, policy=policy, rng=random.Random(7))
     tokens = tokens_of(num_blocks, 3)
     for spec, rank in zip(specs(num_workers), ranks, strict=True):
-        planner.add_worker(spec, 0.0)
+        planner.add_worker(spec)
         number = ranks.index(rank) + 1
         held = tokens[: num_blocks * number // num_workers * BLOCK_SIZE]
         index.apply(rank, stores(held, 16, "GPU", 3), 1.0)

@@ -164,7 +164,7 @@ class Registry:
         record.discovered, record.error, record.num_attempts = found, None, 0
         self._overdue.discard(worker)
         if old != new:
-            self._brains.planner.add_worker(new, now)
+            self._brains.planner.add_worker(new)
             self._brains.planner.set_draining(worker, record.is_draining)
             if old is not None and is_same_cache(old, new):
                 self._brains.index.add_worker(new, now)

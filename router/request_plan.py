@@ -23,6 +23,5 @@ def plan_request(api: Api, request_id: str, read: ReadRequest, time: float) -> P
         cache_salt=view.cache_salt,
         max_output_tokens=view.max_output_tokens,
         is_streaming=view.is_streaming,
-        session_id=view.session_id,
         timing_us=read.timing_us,
     )

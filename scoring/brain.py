@@ -62,7 +62,6 @@ class PlanRequest:
     cache_salt: str | None = None
     max_output_tokens: int | None = None
     is_streaming: bool = False
-    session_id: str | None = None
     excluded: frozenset[Rank] = frozenset()
     timing_us: Mapping[str, int] = field(default_factory=dict)
 

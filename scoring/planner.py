@@ -154,7 +154,7 @@ class Planner:
 
     # -- the operator's side ----------------------------------------------------------------------
 
-    def add_worker(self, spec: WorkerSpec, now: float) -> None:  # noqa: ARG002
+    def add_worker(self, spec: WorkerSpec) -> None:
         """Add a worker, or take what changed about a known one; its load and marks are kept.
 
         Raises:

@@ -182,7 +182,7 @@ def planner_of(
         timer=StepTimer(),
     )
     for name in names:
-        planner.add_worker(spec(name), 0.0)
+        planner.add_worker(spec(name))
     return planner
 
 

@@ -162,8 +162,8 @@ def test_who_is_excluded_is_not_chosen_however_much_it_holds(
 ) -> None:
     index = TruthIndex()
     planner = planner_of(index)
-    planner.add_worker(spec("a", max_model_len=400), 0.0)
-    planner.add_worker(spec("b", aliases=("m2",)), 0.0)
+    planner.add_worker(spec("a", max_model_len=400))
+    planner.add_worker(spec("b", aliases=("m2",)))
     index.hold(rank("a"), PROMPT)
     mark(planner)
     decision = planner.plan(asked, 0.0).decision
@@ -179,7 +179,7 @@ def test_who_is_excluded_is_not_chosen_however_much_it_holds(
 
 def test_a_prompt_of_the_longest_length_is_accepted() -> None:
     planner = planner_of(TruthIndex())
-    planner.add_worker(spec("a", max_model_len=325), 0.0)
+    planner.add_worker(spec("a", max_model_len=325))
     assert planner.plan(request(PROMPT), 0.0).rank == rank("a")
 
 
@@ -248,7 +248,7 @@ def test_a_removed_worker_is_not_told_of_and_its_requests_still_end() -> None:
     planner = planner_of(index, "a", "b")
     on_a = planner.plan(request(PROMPT, excluded=[rank("b")]), 0.0)
     planner.remove_worker(WorkerId("a"))
-    planner.add_worker(spec("a"), 1.0)  # the same name is another worker
+    planner.add_worker(spec("a"))  # the same name is another worker
     calls = len(index.calls)
     serve(planner, on_a, 2.0)
     assert len(index.calls) == calls
@@ -300,8 +300,8 @@ def test_a_prompt_is_matched_under_the_model_that_its_name_means() -> None:
     """One model's blocks never count for another, though the tokens are the same."""
     index = TruthIndex()
     planner = planner_of(index)
-    planner.add_worker(spec("a", model="m1", aliases=("x",), adapters=("sql",)), 0.0)
-    planner.add_worker(spec("b", model="m2"), 0.0)
+    planner.add_worker(spec("a", model="m1", aliases=("x",), adapters=("sql",)))
+    planner.add_worker(spec("b", model="m2"))
     index.hold(rank("a"), PROMPT, model="m1")
     index.hold(rank("b"), PROMPT, model="m1")
     for name, blocks in [("m1", 20), ("x", 20), ("m2", 0), ("sql", 0)]:
@@ -367,7 +367,7 @@ def test_plans_on_a_worker_that_left_are_not_looked_up() -> None:
     planner = planner_of(index, "a", "b")
     planner.plan(request(PROMPT, is_streaming=False, excluded=[rank("b")]), 0.0)
     planner.remove_worker(WorkerId("a"))
-    planner.add_worker(spec("a"), 0.0)  # the same name is another worker
+    planner.add_worker(spec("a"))  # the same name is another worker
     calls = len(index.calls)
     planner.tick(0.0)
     assert len(index.calls) == calls
@@ -392,7 +392,7 @@ def test_everything_is_bounded() -> None:
     limits = PlannerLimits(max_workers=2, max_open_plans=3, max_decisions=2)
     planner = planner_of(TruthIndex(), "a", "b", limits=limits)
     with pytest.raises(TooManyWorkersError):
-        planner.add_worker(spec("c"), 0.0)
+        planner.add_worker(spec("c"))
     plans = [planner.plan(request(PROMPT, f"r{number}"), 0.0) for number in range(3)]
     with pytest.raises(TooManyRequestsError):
         planner.plan(request(PROMPT, "r3"), 0.0)
@@ -440,10 +440,10 @@ def test_speed_is_learned_and_shown() -> None:
 
 def test_worker_updates_keep_what_is_in_flight() -> None:
     planner = planner_of(TruthIndex(), policy=PolicyName.ROUND_ROBIN)
-    planner.add_worker(spec("a", num_ranks=2), 0.0)
+    planner.add_worker(spec("a", num_ranks=2))
     plans = [planner.plan(request(PROMPT), 0.0) for _ in range(4)]
     assert [load[0] for load in loads(planner)] == [2, 2]
-    planner.add_worker(spec("a", num_ranks=1, aliases=("x",)), 1.0)
+    planner.add_worker(spec("a", num_ranks=1, aliases=("x",)))
     assert [load[0] for load in loads(planner)] == [2]
     for plan in plans:
         serve(planner, plan, 2.0)

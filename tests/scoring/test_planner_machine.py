@@ -48,7 +48,7 @@ class PlannerMachine(RuleBasedStateMachine):
     @rule(name=names, num_ranks=st.integers(1, 3), model=st.sampled_from(["m", "m2"]))
     def add_worker(self, name: str, num_ranks: int, model: str) -> None:
         try:
-            self.planner.add_worker(spec(name, num_ranks=num_ranks, model=model), self.now)
+            self.planner.add_worker(spec(name, num_ranks=num_ranks, model=model))
         except TooManyWorkersError:
             assert name not in self.workers
             assert len(self.workers) == LIMITS.max_workers

@@ -30,7 +30,7 @@ EXAMPLE = json.loads(
 
 def large_fleet(index: TruthIndex) -> Planner:
     planner = planner_of(index, *(f"w{number}" for number in range(20)))
-    planner.add_worker(spec("other", model="m2"), 0.0)
+    planner.add_worker(spec("other", model="m2"))
     planner.set_draining(rank("w1").worker, is_draining=True)
     planner.set_draining(rank("w2").worker, is_draining=True)
     for number in range(20):

@@ -170,7 +170,7 @@ def test_a_host_hit_beats_cold_and_a_gpu_hit_beats_a_host_hit() -> None:
 def test_ranks_of_one_worker_are_told_apart() -> None:
     index = TruthIndex()
     planner = planner_of(index)
-    planner.add_worker(spec("a", num_ranks=3), 0.0)
+    planner.add_worker(spec("a", num_ranks=3))
     prompt = tokens_of(300)
     index.hold(rank("a", 1), prompt)
     plan = planner.plan(request(prompt), 0.0)

@@ -88,7 +88,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
         if name == b"content-length":
             length = int(value) if value.isdigit() else None
         elif name == b"content-encoding":
-            is_encoded = value.strip().lower() not in (b"", b"identity")
+            is_encoded = _is_coding(value)
         elif name == b"content-type":
             is_json = value.split(b";", 1)[0].strip().lower().endswith(b"json")
         elif name == REQUEST_ID:
@@ -113,7 +113,7 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
     """
     relayed: list[RawHeader] = []
     dropped: set[bytes] = set()
-    is_event_stream = is_encoded = has_length = False
+    is_stream = is_coded = has_length = False
     has_no_length = status in _BODILESS
     for written, value in raw:
         name = written.lower()
@@ -126,9 +126,9 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
         if name == REQUEST_ID:
             continue
         if name == b"content-type":
-            is_event_stream = value.lstrip().lower().startswith(b"text/event-stream")
+            is_stream = _is_event_stream(value)
         elif name == b"content-encoding":
-            is_encoded = value.strip().lower() not in (b"", b"identity")
+            is_coded = _is_coding(value)
         elif name == b"content-length":
             has_length = True
         relayed.append((name, value))
@@ -137,7 +137,7 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
     if dropped:
         relayed = [field for field in relayed if field[0] not in dropped]
     has_length = has_length and b"content-length" not in dropped
-    return AnswerHead(relayed, is_event_stream, is_encoded, has_length)
+    return AnswerHead(relayed, is_stream, is_coded, has_length)
 
 
 def is_sendable(raw: Sequence[RawHeader]) -> bool:
@@ -148,6 +148,32 @@ def is_sendable(raw: Sequence[RawHeader]) -> bool:
     names = b"".join([name for name, _ in raw])
     values = b"".join([value for _, value in raw])
     return _NO_TOKEN.search(names) is None and _CONTROL.search(values) is None
+
+
+def header(headers: Iterable[RawHeader], name: bytes) -> bytes | None:
+    """The first value of a field; names in lower case."""
+    for found, value in headers:
+        if found == name:
+            return value
+    return None
+
+
+def is_event_stream(headers: Iterable[RawHeader]) -> bool:
+    """Is the body a stream of server-sent events?"""
+    return _is_event_stream(header(headers, b"content-type") or b"")
+
+
+def is_encoded(headers: Iterable[RawHeader]) -> bool:
+    """Is the body compressed or otherwise coded?"""
+    return _is_coding(header(headers, b"content-encoding") or b"")
+
+
+def _is_event_stream(content_type: bytes) -> bool:
+    return content_type.lstrip().lower().startswith(b"text/event-stream")
+
+
+def _is_coding(content_encoding: bytes) -> bool:
+    return content_encoding.strip().lower() not in (b"", b"identity")
 
 
 def _connection_names(raw: Iterable[RawHeader]) -> frozenset[bytes]:

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.headers import RawHeader, is_sendable, read_answer_head, read_request_head
+from router.headers import (
+    RawHeader,
+    is_encoded,
+    is_event_stream,
+    is_sendable,
+    read_answer_head,
+    read_request_head,
+)
 
 NAMES = st.sampled_from(
     [b"connection", b"te", b"x-a", b"x-b", b"transfer-encoding", b"content-length", b"set-cookie"]
@@ -56,7 +63,7 @@ def test_what_the_front_door_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "is_event_stream", "is_encoded"),
+    ("name", "value", "is_stream", "is_coded"),
     [
         (b"Content-Type", b" Text/Event-Stream; charset=utf-8", True, False),
         (b"Content-Type", b"application/json", False, False),
@@ -67,10 +74,11 @@ def test_what_the_front_door_reads() -> None:
     ],
 )
 def test_what_is_read_in_an_answer(
-    name: bytes, value: bytes, is_event_stream: bool, is_encoded: bool
+    name: bytes, value: bytes, is_stream: bool, is_coded: bool
 ) -> None:
     head = read_answer_head([(name, value), (b"X-B", b"1")], 200)
-    assert (head.is_event_stream, head.is_encoded) == (is_event_stream, is_encoded)
+    assert (head.is_event_stream, head.is_encoded) == (is_stream, is_coded)
+    assert (is_event_stream(head.relayed), is_encoded(head.relayed)) == (is_stream, is_coded)
     assert head.relayed == [(name.lower(), value), (b"x-b", b"1")]
 
 

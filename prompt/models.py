@@ -1,5 +1,6 @@
 """The models that this process can tokenize for, by the name that requests use, and why not for others."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from prompt.errors import PromptModelError
@@ -11,7 +12,11 @@ MAX_NAMES = 256
 
 
 class PromptModels:
-    """Model name → PromptModel. Names of the same directory (aliases) share one model."""
+    """Model name → PromptModel. Names of the same directory (aliases) share one model.
+
+    Tables are replaced, never shrunk, so that one thread may ``keep`` while another one adds; what is
+    added meanwhile may be forgotten, and is loaded again when it is added again.
+    """
 
     def __init__(self, *, tokenizer: TokenizerChoice = TokenizerChoice.AUTO) -> None:
         self._tokenizer = tokenizer
@@ -39,6 +44,11 @@ class PromptModels:
         self._models[model_name] = path, model
         self._faults.pop(model_name, None)
         return model
+
+    def keep(self, model_names: Collection[str]) -> None:
+        """Forget every other name, and the models that no name is left of."""
+        self._models = {name: one for name, one in self._models.items() if name in model_names}
+        self._faults = {name: why for name, why in self._faults.items() if name in model_names}
 
     def get(self, model_name: str) -> PromptModel | None:
         """The model of this name, None where there is none."""

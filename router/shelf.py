@@ -76,6 +76,7 @@ class PromptShelf:
                 for name in (spec.model, *spec.aliases, *spec.adapters):
                     by_name.setdefault(name, found)
         self._shelved = {name: one for name, one in self._shelved.items() if name in models}
+        self._models.keep(models)
         if len(models) == 1 and (only := by_name.get(next(iter(models)))) is not None:
             by_name[None] = only
         self._by_name = by_name

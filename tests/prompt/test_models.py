@@ -37,3 +37,17 @@ def test_the_number_of_names_is_limited(tmp_path: Path) -> None:
     with pytest.raises(PromptModelError, match="more than 256 model names"):
         models.add("one more", bundled_model_dir())
     assert models.add("m0", bundled_model_dir()) is models.get("m1")
+
+
+def test_names_that_are_not_kept_make_room(tmp_path: Path) -> None:
+    models = PromptModels(tokenizer=TokenizerChoice.HF)
+    kept = models.add("kept", bundled_model_dir())
+    models.add("m", bundled_model_dir())
+    for number in range(MAX_NAMES - 2):
+        with pytest.raises(PromptModelError):
+            models.add(f"fault {number}", tmp_path)
+    models.keep({"kept", "fault 0", "never seen"})
+    assert models.names() == ["kept"]
+    assert models.fault("fault 0")
+    assert models.fault("fault 1") is None
+    assert models.add("one more", bundled_model_dir()) is kept

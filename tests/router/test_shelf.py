@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from prompt import bundled_model_dir
+from prompt.models import MAX_NAMES
 from protocol import WorkerId, WorkerSpec
 from router.shelf import PromptShelf, Rung
 
@@ -86,3 +87,10 @@ def test_models_of_one_directory_are_loaded_once() -> None:
     shelf = PromptShelf({"m": bundled_model_dir(), "n": bundled_model_dir()})
     shelve(shelf, spec(), spec("n", worker="v"))
     assert shelf.prompt_model("m") is shelf.prompt_model("n")
+
+
+def test_models_of_workers_that_went_make_room() -> None:
+    shelf = PromptShelf({})
+    for number in range(MAX_NAMES + 1):
+        shelve(shelf, spec(f"m{number}", tokenizer=str(bundled_model_dir())))
+    assert shelf.shelved(f"m{MAX_NAMES}").rung is Rung.ENGINE

@@ -1,7 +1,7 @@
 """Traces, synthetic workloads, HTTP replay, reports, and fleets of real processes on this machine."""
 
 from loadgen.answer import Answer, ErrorKind, Usage
-from loadgen.comparison import ComparisonSpec, PolicyRun, Watcher, compare, comparison_table
+from loadgen.comparison import ComparisonSpec, PolicyRun, compare, comparison_table
 from loadgen.control_port import (
     CandidateView,
     ControlPort,
@@ -62,7 +62,6 @@ __all__ = [
     "TraceRequests",
     "Usage",
     "Vocabulary",
-    "Watcher",
     "WorkloadSpec",
     "chat",
     "compare",

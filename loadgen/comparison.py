@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from rich.table import Table
 
@@ -64,21 +65,17 @@ class PolicyRun:
 _COUNTED = ("gpu_blocks", "host_pinned_blocks", "storage_blocks")
 
 
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    """Who wants to see how it goes."""
-
-    on_start: Callable[[str], None] = field(default=lambda _: None)
-    on_answer: Callable[[str, Answer], None] = field(default=lambda _policy, _answer: None)
-
-
 async def compare(
     policies: Sequence[str],
     spec: ComparisonSpec,
     requests: Sequence[TimedRequest],
-    watcher: Watcher = Watcher(),
+    *,
+    on_answer: Callable[[str, Answer], None] = lambda _policy, _answer: None,
 ) -> dict[str, PolicyRun]:
     """Run the workload under each policy in turn.
+
+    Args:
+        on_answer: called with the policy as each request ends, for progress.
 
     Raises:
         ChildError: a process did not start; its log is in the message.
@@ -86,22 +83,20 @@ async def compare(
     """
     runs: dict[str, PolicyRun] = {}
     for policy in policies:
-        watcher.on_start(policy)
         with scratch_directory() as logs:
             async with start_fleet(spec.fleet(policy), logs) as fleet:
-                runs[policy] = await _run(fleet, policy, requests, watcher)
+                runs[policy] = await _run(fleet, policy, requests, partial(on_answer, policy))
     return runs
 
 
 async def _run(
-    fleet: Fleet, policy: str, requests: Sequence[TimedRequest], watcher: Watcher
+    fleet: Fleet,
+    policy: str,
+    requests: Sequence[TimedRequest],
+    on_answer: Callable[[Answer], None],
 ) -> PolicyRun:
     start = time.perf_counter()
-    answers = await replay(
-        requests,
-        ReplayOptions(fleet.router_url),
-        on_answer=lambda answer: watcher.on_answer(policy, answer),
-    )
+    answers = await replay(requests, ReplayOptions(fleet.router_url), on_answer=on_answer)
     load = summarise(answers, time.perf_counter() - start)
     decisions = await ControlPort(fleet.control_url, fleet.session).decisions(len(requests))
     chosen = [decision.chosen_candidate for decision in decisions]

@@ -20,11 +20,6 @@ class SseParser:
         self._data: list[bytes] = []
         self._data_bytes = 0
 
-    @property
-    def is_at_boundary(self) -> bool:
-        """Whether nothing of an unfinished event is held."""
-        return not self._rest and not self._data
-
     def feed(self, chunk: bytes) -> list[bytes]:
         """Data of the events that the chunk completes, in order. O(chunk + rest).
 

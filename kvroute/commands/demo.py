@@ -14,7 +14,6 @@ from loadgen import (
     PolicyRun,
     TimedRequest,
     Vocabulary,
-    Watcher,
     WorkloadSpec,
     compare,
     comparison_table,
@@ -71,4 +70,4 @@ async def _with_progress(
         def on_answer(policy: str, _: Answer) -> None:
             bars.advance(tasks[policy])
 
-        return await compare(POLICIES, spec, workload, Watcher(on_answer=on_answer))
+        return await compare(POLICIES, spec, workload, on_answer=on_answer)

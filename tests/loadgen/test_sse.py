@@ -35,7 +35,6 @@ def test_cuts_change_nothing(cuts: list[int]) -> None:
     parser = SseParser()
     events = [event for start, end in pairwise(bounds) for event in parser.feed(stream[start:end])]
     assert events == [event for _, events in CASES[:7] for event in events] + [b"[DONE]"]
-    assert parser.is_at_boundary
 
 
 @pytest.mark.parametrize(
@@ -44,13 +43,3 @@ def test_cuts_change_nothing(cuts: list[int]) -> None:
 def test_an_event_without_end_is_refused(stream: bytes) -> None:
     with pytest.raises(OversizedEventError):
         SseParser(max_event_bytes=100).feed(stream)
-
-
-@pytest.mark.parametrize(
-    ("stream", "is_at_boundary"),
-    [(b"data: a", False), (b"data: a\n", False), (b"data: a\n\n", True)],
-)
-def test_knows_whether_an_event_is_unfinished(stream: bytes, *, is_at_boundary: bool) -> None:
-    parser = SseParser()
-    parser.feed(stream)
-    assert parser.is_at_boundary is is_at_boundary

@@ -92,8 +92,6 @@ class TreeConfig:
         """Hits after which a node is copied to host; None = never at an insert."""
         if not self.has_host_tier or self.write_policy is WritePolicy.WRITE_BACK:
             return None
-        if self.sliding_window is not None and (self.sliding_window < 1 or self.has_host_tier):
-            raise ValueError("sliding_window is at least 1, and goes without a host tier")
         if self.write_through_threshold is not None:
             return self.write_through_threshold
         return 1 if self.write_policy is WritePolicy.WRITE_THROUGH else 2

@@ -96,6 +96,17 @@ def test_an_exposed_control_port_takes_its_token_from_a_secret() -> None:
     assert yaml.safe_load(configuration(manifests))["control_host"] == "0.0.0.0"
 
 
+def test_the_workers_token_comes_from_a_secret() -> None:
+    (variable,) = container(render({"workers": {"tokenSecret": "engines"}}))["env"]
+    assert variable["name"] == "KVROUTE_WORKER_TOKEN"
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "engines", "key": "token"}
+
+
+def test_no_service_leaves_variables_for_the_router() -> None:
+    pod = render()["Deployment/llm-kvroute"]["spec"]["template"]["spec"]
+    assert pod["enableServiceLinks"] is False
+
+
 @pytest.mark.parametrize(
     ("values", "word"),
     [
@@ -104,6 +115,8 @@ def test_an_exposed_control_port_takes_its_token_from_a_secret() -> None:
         ({"ports": {"data": 0, "control": 8081}}, "data"),
         ({"config": {"port": 9000}}, "port"),
         ({"config": {"control_token": "in the open"}}, "control_token"),
+        ({"config": {"worker_token": "in the open"}}, "worker_token"),
+        ({"workers": {"token": "in the open"}}, "token"),
         ({"imagee": {}}, "imagee"),
     ],
 )

@@ -37,7 +37,7 @@ def decision_of(
         rank = ranking.options[0].row.rank
         chosen = RankName(rank.worker, rank.dp_rank)
     num_shown = min(len(ranking.options), len(candidates))
-    num_ranks = len(weighing.options) + len(weighing.excluded) + len(resolution.others)
+    num_ranks = len(weighing.options) + len(weighing.excluded) + resolution.num_others
     return Decision(
         request_id=request.request_id,
         time=request.time,
@@ -68,7 +68,8 @@ def candidates_of(
     if limit is not None and len(shown) >= limit:
         return tuple(shown)
     excluded = list(weighing.excluded)
-    excluded += ((row, Exclusion.OTHER_MODEL) for row in weighing.resolution.others)
+    if weighing.resolution.num_others:
+        excluded += ((row, Exclusion.OTHER_MODEL) for row in weighing.resolution.others)
     room = None if limit is None else limit - len(shown)
     shown += (_excluded(row, reason, index, now) for row, reason in excluded[:room])
     return tuple(shown)
@@ -134,8 +135,8 @@ def _counts(weighing: Weighing, num_lower: int) -> dict[str, int]:
     counts: dict[str, int] = {}
     for _, reason in weighing.excluded:
         counts[reason.value] = counts.get(reason.value, 0) + 1
-    if weighing.resolution.others:
-        counts[Exclusion.OTHER_MODEL.value] = len(weighing.resolution.others)
+    if weighing.resolution.num_others:
+        counts[Exclusion.OTHER_MODEL.value] = weighing.resolution.num_others
     if num_lower:
         counts[RANKED_LOWER] = num_lower
     return counts

@@ -63,7 +63,6 @@ class RankRow:
         self.book = LoadBook(rank)
 
 
-@dataclass(frozen=True, slots=True)
 class Resolution:
     """What a model name means.
 
@@ -71,17 +70,43 @@ class Resolution:
         model: the model's own name; None where nobody serves the name.
         adapter: the adapter that the name stands for; None if it is not an adapter's.
         rows: ranks that serve it.
-        others: all other ranks.
     """
 
-    model: str | None
-    adapter: str | None
-    rows: tuple[RankRow, ...]
-    others: tuple[RankRow, ...]
+    __slots__ = ("_everyone", "_others", "adapter", "model", "rows")
+
+    def __init__(
+        self,
+        model: str | None,
+        adapter: str | None,
+        rows: tuple[RankRow, ...],
+        everyone: tuple[RankRow, ...],
+    ) -> None:
+        self.model = model
+        self.adapter = adapter
+        self.rows = rows
+        self._everyone = everyone
+        self._others: tuple[RankRow, ...] | None = None
+
+    @property
+    def num_others(self) -> int:
+        """Number of all other ranks."""
+        return len(self._everyone) - len(self.rows)
+
+    @property
+    def others(self) -> tuple[RankRow, ...]:
+        """All other ranks. O(ranks of the fleet) when first asked for."""
+        if self._others is None:
+            serving = set(self.rows)
+            self._others = tuple(row for row in self._everyone if row not in serving)
+        return self._others
+
+    def narrowed(self, adapter: str, rows: tuple[RankRow, ...]) -> "Resolution":
+        """The same model for an adapter that these rows have."""
+        return Resolution(self.model, adapter, rows, self._everyone)
 
 
 class WorkerTable:
-    """All workers. Lookups are O(1) after a change, which costs O(workers × names) once."""
+    """All workers. Lookups are O(1) after a change, which costs O(ranks × names of each) once."""
 
     def __init__(self, max_workers: int = 1_024) -> None:
         self._max_workers = max_workers
@@ -141,22 +166,21 @@ class WorkerTable:
         if adapter is None or adapter == found.adapter:
             return found
         having = [row for row in found.rows if adapter in row.entry.spec.adapters]
-        rows = tuple(having) or found.rows
-        chosen = set(rows)
-        others = tuple(row for row in found.rows if row not in chosen) + found.others
-        return Resolution(found.model, adapter, rows, others)
+        return found.narrowed(adapter, tuple(having) or found.rows)
 
     def everyone(self) -> Resolution:
         """All ranks, whatever they serve: for requests that are about no model."""
-        return Resolution(None, None, tuple(self.rows()), ())
+        rows = tuple(self.rows())
+        return Resolution(None, None, rows, rows)
 
     def _resolved(self) -> dict[str | None, Resolution]:
         if self._names is None:
-            self._names = self._resolve_all()
-            self._nobody = Resolution(None, None, (), tuple(self.rows()))
+            everyone = tuple(self.rows())
+            self._names = self._resolve_all(everyone)
+            self._nobody = Resolution(None, None, (), everyone)
         return self._names
 
-    def _resolve_all(self) -> dict[str | None, Resolution]:
+    def _resolve_all(self, everyone: tuple[RankRow, ...]) -> dict[str | None, Resolution]:
         names: dict[str | None, Resolution] = {}
         for is_adapter, names_of in _MEANINGS:
             meanings: dict[str, tuple[str, list[WorkerEntry]]] = {}
@@ -167,19 +191,13 @@ class WorkerTable:
                         entries.append(entry)
             for name, (model, entries) in meanings.items():
                 if name not in names:
-                    names[name] = self._resolution(model, name if is_adapter else None, entries)
+                    rows = tuple(row for entry in entries for row in entry.rows)
+                    adapter = name if is_adapter else None
+                    names[name] = Resolution(model, adapter, rows, everyone)
         models = self.models()
         if len(models) == 1:
-            names[None] = self._resolution(models[0], None, list(self._entries.values()))
+            names[None] = Resolution(models[0], None, everyone, everyone)
         return names
-
-    def _resolution(
-        self, model: str, adapter: str | None, entries: list[WorkerEntry]
-    ) -> Resolution:
-        rows = tuple(row for entry in entries for row in entry.rows)
-        serving = set(rows)
-        others = tuple(row for row in self.rows() if row not in serving)
-        return Resolution(model, adapter, rows, others)
 
     def check(self) -> None:
         """Verify that entries, rows and names agree."""
@@ -195,6 +213,7 @@ class WorkerTable:
         for name, found in self._resolved().items():
             assert found.model is not None, name
             assert set(found.rows) | set(found.others) == rows, name
+            assert len(found.rows) + found.num_others == len(rows), name
             assert not set(found.rows) & set(found.others), name
 
 

@@ -46,6 +46,7 @@ def test_resolution(
     found = table_of(**FLEET).resolve(name)
     assert (found.model, found.adapter, serving(found)) == (model, adapter, expected)
     assert len(found.rows) + len(found.others) == 3
+    assert found.num_others == len(found.others)
 
 
 def test_no_name_means_all_where_there_is_one_model() -> None:
@@ -64,6 +65,9 @@ def test_an_adapter_of_its_own_field_goes_to_who_lists_it_or_to_all_if_none_does
     assert serving(table.resolve("m", "other")) == "ab"
     assert table.resolve("m", "other").adapter == "other"
     assert table.resolve("sql", "sql").rows == table.resolve("sql").rows
+    narrowed = table.resolve("m", "sql")
+    assert [row.rank.worker for row in narrowed.others] == ["b"]
+    assert narrowed.num_others == 1
 
 
 def test_served_names_and_models() -> None:

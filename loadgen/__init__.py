@@ -14,6 +14,7 @@ from loadgen.fleet import Fleet, FleetSpec, free_ports, start_fleet
 from loadgen.process import Child, ChildError
 from loadgen.replay import ReplayOptions, replay, send
 from loadgen.report import LoadReport, Percentiles, load_table, percentile, percentiles, summarise
+from loadgen.spec_error import SpecError
 from loadgen.synthesis import BlockSynthesis
 from loadgen.timed_request import PromptForm, TimedRequest, chat, completion, generate
 from loadgen.trace import (
@@ -54,6 +55,7 @@ __all__ = [
     "PromptForm",
     "RankNameView",
     "ReplayOptions",
+    "SpecError",
     "SynthesisError",
     "TimedRequest",
     "Trace",

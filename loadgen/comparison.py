@@ -85,13 +85,12 @@ async def compare(
     for policy in policies:
         with scratch_directory() as logs:
             async with start_fleet(spec.fleet(policy), logs) as fleet:
-                runs[policy] = await _run(fleet, policy, requests, partial(on_answer, policy))
+                runs[policy] = await _run(fleet, requests, partial(on_answer, policy))
     return runs
 
 
 async def _run(
     fleet: Fleet,
-    policy: str,
     requests: Sequence[TimedRequest],
     on_answer: Callable[[Answer], None],
 ) -> PolicyRun:

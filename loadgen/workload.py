@@ -10,12 +10,14 @@ Apps are chosen by popularity (the n-th in 1/n of the cases of the first). Answe
 workload, so a run is the same whatever the servers say. Everything follows from the seed.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
+from loadgen.spec_error import SpecError
 from loadgen.timed_request import TimedRequest, chat
 
 Message = dict[str, str]
@@ -62,11 +64,16 @@ class WorkloadSpec:
     def __post_init__(self) -> None:
         for name in ("num_requests", "num_apps", "system_words", "turn_words", "max_tokens"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1")
-        if self.duration_s <= 0 or self.think_s < 0 or self.turns < 1:
-            raise ValueError("duration_s is above 0, think_s at least 0, turns at least 1")
-        if self.num_bursts * self.burst_requests > self.num_requests:
-            raise ValueError("the bursts alone are more than num_requests")
+                raise SpecError(name, "at least 1")
+        if not 0 < self.duration_s < math.inf:
+            raise SpecError("duration_s", "above 0")
+        if not 0 <= self.think_s < math.inf:
+            raise SpecError("think_s", "at least 0")
+        if not 1 <= self.turns < math.inf:
+            raise SpecError("turns", "at least 1")
+        in_bursts = self.num_bursts * self.burst_requests
+        if in_bursts > self.num_requests:
+            raise SpecError("num_requests", f"at least {in_bursts}, which the bursts alone are")
 
 
 def synthesise(

@@ -12,6 +12,7 @@ from loadgen import (
     ComparisonSpec,
     ControlPortError,
     PolicyRun,
+    SpecError,
     TimedRequest,
     Vocabulary,
     WorkloadSpec,
@@ -22,6 +23,8 @@ from loadgen import (
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 
 POLICIES = ("round_robin", "cost")
+_FLEET, _WORKLOAD = ComparisonSpec(), WorkloadSpec()
+_FLAGS = {"num_requests": "--requests", "duration_s": "--duration-s"}
 
 
 def register(app: typer.Typer) -> None:
@@ -31,9 +34,13 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     *,
-    workers: Annotated[int, typer.Option(min=1, help="Simulated engines.")] = 4,
-    requests: Annotated[int, typer.Option(min=1, help="Requests under each policy.")] = 240,
-    duration_s: Annotated[float, typer.Option(help="Over which chats start.")] = 8.0,
+    workers: Annotated[int, typer.Option(min=1, help="Simulated engines.")] = _FLEET.num_workers,
+    requests: Annotated[
+        int, typer.Option(min=1, help="Requests under each policy.")
+    ] = _WORKLOAD.num_requests,
+    duration_s: Annotated[
+        float, typer.Option(help="Over which chats start.")
+    ] = _WORKLOAD.duration_s,
     seed: Annotated[int, typer.Option(help="Of the workload.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
@@ -45,8 +52,8 @@ def demo(
     """
     try:
         spec = WorkloadSpec(num_requests=requests, duration_s=duration_s)
-    except ValueError as error:
-        refuse(str(error))
+    except SpecError as error:
+        refuse(f"{_FLAGS.get(error.field, error.field)}: {error.what}")
     vocabulary = Vocabulary(PromptModel.load(bundled_model_dir()))
     workload = synthesise(spec, vocabulary.words, BUNDLED_MODEL_NAME, seed=seed)
     try:

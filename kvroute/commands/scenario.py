@@ -7,7 +7,7 @@ from rich.progress import Progress, TaskID
 
 from kvroute.output import JsonFile, console_beside, progress, write_json
 from kvroute.running import fail, refuse, run
-from loadgen import ChildError, ControlPortError, Vocabulary
+from loadgen import ChildError, ControlPortError, SpecError, Vocabulary
 from loadgen.refill import (
     RefillRun,
     RefillSpec,
@@ -18,6 +18,18 @@ from loadgen.refill import (
     tell,
 )
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
+
+_SIZES = RefillSpec()
+_FLAGS = {
+    "num_workers": "--workers",
+    "num_prefixes": "--prefixes",
+    "prefix_blocks": "--prefix-blocks",
+    "page_size": "--page-size",
+    "gpu_prefixes": "--gpu-prefixes",
+    "host_prefixes": "--host-prefixes",
+    "decisions": "--decisions",
+    "engine_speed": "--engine-speed",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -34,14 +46,22 @@ def register(app: typer.Typer) -> None:
 
 def refill(
     *,
-    workers: Annotated[int, typer.Option(help="Simulated engines.")] = 8,
-    prefixes: Annotated[int, typer.Option(help="Distinct ones; a multiple of the workers.")] = 128,
-    prefix_blocks: Annotated[int, typer.Option(help="Whole blocks of each.")] = 22,
-    page_size: Annotated[int, typer.Option(help="Tokens a block.")] = 64,
-    gpu_prefixes: Annotated[int, typer.Option(help="Room on each GPU.")] = 4,
-    host_prefixes: Annotated[int, typer.Option(help="Room in each host pool.")] = 32,
-    decisions: Annotated[int, typer.Option(help="Requests through the router.")] = 344,
-    engine_speed: Annotated[float, typer.Option(help="Engine seconds a second.")] = 10.0,
+    workers: Annotated[int, typer.Option(help="Simulated engines.")] = _SIZES.num_workers,
+    prefixes: Annotated[
+        int, typer.Option(help="Distinct ones; a multiple of the workers.")
+    ] = _SIZES.num_prefixes,
+    prefix_blocks: Annotated[
+        int, typer.Option(help="Whole blocks of each.")
+    ] = _SIZES.prefix_blocks,
+    page_size: Annotated[int, typer.Option(help="Tokens a block.")] = _SIZES.page_size,
+    gpu_prefixes: Annotated[int, typer.Option(help="Room on each GPU.")] = _SIZES.gpu_prefixes,
+    host_prefixes: Annotated[
+        int, typer.Option(help="Room in each host pool.")
+    ] = _SIZES.host_prefixes,
+    decisions: Annotated[int, typer.Option(help="Requests through the router.")] = _SIZES.decisions,
+    engine_speed: Annotated[
+        float, typer.Option(help="Engine seconds a second.")
+    ] = _SIZES.engine_speed,
     json_file: JsonFile = None,
 ) -> None:
     """Prefixes come back from storage into host memory: once announced, once not.
@@ -61,8 +81,8 @@ def refill(
             decisions=decisions,
             engine_speed=engine_speed,
         )
-    except ValueError as error:
-        refuse(str(error))
+    except SpecError as error:
+        refuse(f"{_FLAGS.get(error.field, error.field)}: {error.what}")
     vocabulary = Vocabulary(PromptModel.load(bundled_model_dir()))
     try:
         runs = run(_tell_both(spec, vocabulary.token_ids))

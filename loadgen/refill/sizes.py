@@ -7,9 +7,12 @@ host   holds ``host_prefixes``             a worker is sent as many before decis
                                            the decisions as many others push out these
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loadgen.fleet import FleetSpec
+from loadgen.spec_error import SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +42,33 @@ class RefillSpec:
     settle_s: float = 20.0
 
     def __post_init__(self) -> None:
-        if self.num_workers < 2 or self.num_prefixes % self.num_workers:
-            raise ValueError(
-                "num_prefixes is a multiple of num_workers, of which there are two or more"
-            )
-        if self.host_prefixes % self.share or not (
-            self.share < self.host_prefixes <= self.num_prefixes // 2
-        ):
-            raise ValueError(
-                "host_prefixes is a multiple of a worker's share, above it and at most half of all"
-            )
-        if not 0 < self.tail_tokens < self.tail_tokens + self.output_tokens < self.page_size:
-            raise ValueError("tail_tokens and output_tokens together are less than a page")
-        if self.gpu_prefixes < 1 or self.gpu_prefixes * 2 > self.share:
-            raise ValueError("gpu_prefixes is at most half of a worker's share")
-        if min(self.prefix_blocks, self.decisions) < 1 or self.engine_speed <= 0:
-            raise ValueError("prefix_blocks, decisions and engine_speed are above 0")
+        for field, holds, what in self._demands():
+            if not holds:
+                raise SpecError(field, what)
+
+    def _demands(self) -> Iterator[tuple[str, bool, str]]:
+        """Field, whether it is as it must be, how it must be; each may rely on those before it."""
+        yield "num_workers", self.num_workers >= 2, "two or more"
+        for field in ("page_size", "prefix_blocks", "decisions", "tail_tokens", "output_tokens"):
+            yield field, getattr(self, field) >= 1, "at least 1"
+        is_shared = self.num_prefixes >= 1 and self.num_prefixes % self.num_workers == 0
+        yield "num_prefixes", is_shared, f"a multiple of the {self.num_workers} workers"
+        is_pool = self.host_prefixes % self.share == 0
+        is_pool = is_pool and self.share < self.host_prefixes <= self.num_prefixes // 2
+        yield (
+            "host_prefixes",
+            is_pool,
+            f"a multiple of {self.share}, a worker's share, above it and at most half of all prefixes",
+        )
+        is_small = 1 <= self.gpu_prefixes * 2 <= self.share
+        yield (
+            "gpu_prefixes",
+            is_small,
+            f"at least 1, at most half of {self.share}, a worker's share",
+        )
+        rest = self.tail_tokens + self.output_tokens
+        yield "page_size", rest < self.page_size, f"above {rest}: a tail and an answer are no block"
+        yield "engine_speed", 0 < self.engine_speed < math.inf, "above 0"
 
     @property
     def prefix_tokens(self) -> int:

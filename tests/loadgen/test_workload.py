@@ -92,5 +92,5 @@ def test_clumped_arrivals_are_more_uneven_than_poisson() -> None:
     ],
 )
 def test_sizes_that_make_no_workload_are_refused(make: Callable[[], WorkloadSpec]) -> None:
-    with pytest.raises(ValueError, match=r"num_requests|duration_s"):
+    with pytest.raises(ValueError, match=r"num_requests|duration_s|turns"):
         make()

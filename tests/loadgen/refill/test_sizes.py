@@ -40,7 +40,7 @@ def test_full_size_refills_enough() -> None:
         ({"host_prefixes": 40}, "host_prefixes"),
         ({"host_prefixes": 80}, "host_prefixes"),
         ({"tail_tokens": 0}, "tail_tokens"),
-        ({"tail_tokens": 60}, "tail_tokens"),
+        ({"tail_tokens": 60}, "page_size"),
         ({"gpu_prefixes": 9}, "gpu_prefixes"),
         ({"decisions": 0}, "decisions"),
     ],

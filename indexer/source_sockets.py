@@ -2,8 +2,9 @@
 
 What arrives is queued in the order in which it happened. ZeroMQ tells of a broken connection on another
 socket than the one that carries the messages, so the order is made here: whatever the broken connection
-brought is received to the end before the break is queued. If by then a new connection is up already,
-nobody can say which one brought a message: then the break comes first, and the stream machine compares.
+brought is received to the end, turn by turn, before the break is queued. If by then a new connection is up
+already, nobody can say which one brought a message: then the break comes first, and the stream machine
+compares.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class SocketLimits:
         reconnect_s, reconnect_max_s: wait between attempts, doubling.
         connect_timeout_s: of one attempt.
         other_family_s: without a connection for so long, a name is tried in the other address family.
-        messages_per_turn, turn_s: what one source may take before others get their turn.
+        messages_per_turn, turn_s: what one source may take before others get their turn. The messages
+            of one turn find room in half of the stream's hold.
         tick_s: how often time is told to the intake.
         reopen_s: wait before sockets that could not be opened are tried again.
     """
@@ -104,6 +106,7 @@ class SourceSockets:
         self._since = self._loop.time()  # of the present state of the connection
         self._open: list[zmq.Socket[bytes]] = []
         self._replay: zmq.Socket[bytes] | None = None
+        self._is_break_due = False  # as soon as what came before it is received
         try:
             self._live = self._socket(zmq.SUB, source.endpoint, limits.live_hwm)
             self._live.subscribe(source.topic)
@@ -125,21 +128,30 @@ class SourceSockets:
         """Whether a replay conversation is open."""
         return self._replay is not None
 
-    def collect(self) -> bool:
-        """Queue what has arrived; False where more may be waiting."""
-        messages, is_drained = self._receive(self._live, self._limits.messages_per_turn)
+    def collect(self, *, is_crowded: bool = False) -> bool:
+        """Queue some of what has arrived, a turn's share at most; False where more is to be collected.
+
+        Args:
+            is_crowded: messages can wait. They do, unless a break waits behind them.
+        """
+        messages: list[list[bytes]] = []
+        is_drained = True
+        if self._is_break_due or not is_crowded:
+            messages, is_drained = self._receive(self._live, self._limits.messages_per_turn)
         changes = self._changes()
-        if Change.DISCONNECTED in changes:
-            messages += self._receive(self._live, self._limits.live_hwm)[0]
-            changes += self._changes()
+        is_break_over = self._is_break_due and is_drained and not changes
+        if self._is_break_due and changes:
+            self.pending.append(Change.DISCONNECTED)
         if changes:
             self.is_connected = changes[-1] is Change.CONNECTED
             self._since = self._loop.time()
-        is_broken = bool(changes) and not self.is_connected
-        self.pending.extend(changes[:-1] if is_broken else changes)
+            self._is_break_due = not self.is_connected
+        self.pending.extend(changes[:-1] if self._is_break_due else changes)
         self.pending.extend(messages)
-        self.pending.extend(changes[-1:] if is_broken else ())
-        return is_drained
+        if is_break_over:
+            self._is_break_due = False
+            self.pending.append(Change.DISCONNECTED)
+        return is_drained and not self._is_break_due
 
     def ask(self, first_seq: int) -> None:
         """Begin a replay conversation; one that is open ends.
@@ -157,8 +169,8 @@ class SourceSockets:
         self._wake(self)  # sending may have consumed the socket's signal
 
     def next_reply(self) -> list[bytes] | None:
-        """The next message of the open conversation; None where there is none yet."""
-        if self._replay is None:
+        """The next message of the open conversation; None where there is none yet, or a break is due."""
+        if self._replay is None or self._is_break_due:
             return None
         received, _ = self._receive(self._replay, 1)
         return received[0] if received else None

@@ -51,6 +51,52 @@ async def test_what_a_broken_connection_brought_comes_before_the_break(
     sockets.close()
 
 
+@pytest.mark.parametrize("is_crowded", [False, True])
+async def test_what_came_before_a_break_is_received_turn_by_turn(
+    context: zmq.Context[zmq.Socket[bytes]], is_crowded: bool
+) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    limits = replace(LIMITS, messages_per_turn=2)
+    sockets = SourceSockets(context, publisher.source("w"), limits, lambda _: changes.note(), 0)
+    await changes.until(lambda: publisher.num_subscribers)
+    for block in range(7):
+        publisher.publish(block)
+    sockets._live.poll(1000)
+    publisher.close()
+    turns: list[int] = []
+
+    def is_broken() -> bool:
+        before = len(sockets.pending)
+        is_drained = sockets.collect(is_crowded=is_crowded)
+        turns.append(sum(isinstance(item, list) for item in list(sockets.pending)[before:]))
+        if not is_drained:
+            changes.note()
+        return Change.DISCONNECTED in sockets.pending
+
+    await changes.until(is_broken)
+    assert _shape(sockets) == ["connected", *range(sum(turns)), "disconnected"]
+    assert max(turns) <= 2
+    sockets.close()
+
+
+async def test_messages_that_can_wait_stay_where_they_are(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    sockets = SourceSockets(context, publisher.source("w"), LIMITS, lambda _: changes.note(), 0)
+    await changes.until(lambda: publisher.num_subscribers)
+    publisher.publish(0)
+    sockets._live.poll(1000)
+    assert sockets.collect(is_crowded=True)
+    assert _shape(sockets) == ["connected"]
+    assert sockets.collect()
+    assert _shape(sockets) == ["connected", 0]
+    sockets.close()
+    publisher.close()
+
+
 async def test_a_break_that_is_noticed_late_comes_before_all_messages(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:

@@ -203,3 +203,16 @@ def load_rank(planner: Planner, name: str, num_requests: int, now: float = 0.0) 
     for plan in plans:
         planner.first_byte(plan.plan_id, now)
     return plans
+
+
+def verbs(index: TruthIndex) -> list[object]:
+    """What the index was asked and told, in order."""
+    return [call[0] for call in index.calls]
+
+
+def loads(planner: Planner, now: float = 0.0) -> list[tuple[int, int, int]]:
+    """In flight, queued prefill tokens and decoding requests of each rank."""
+    return [
+        (load.in_flight, load.queued_prefill_tokens, load.decode_requests)
+        for load in planner.rank_loads(now)
+    ]

@@ -75,6 +75,17 @@ def test_another_kind_of_machine_is_told_apart() -> None:
     assert book.speed(C) == pytest.approx(0.5, rel=STEP**0.5 - 1)
 
 
+@pytest.mark.parametrize(
+    ("drift", "expected"), [(1.04, 1.0), (0.96, 1.0), (1.06, 1.06), (0.94, 0.94)]
+)
+def test_a_pool_moves_only_when_its_median_departs(drift: float, expected: float) -> None:
+    """Else every cost of the fleet would change a little with every answer."""
+    book = book_of(A)
+    teach(book, A, 1.0, 32)
+    teach(book, A, drift, 32)
+    assert book.speed(A) == pytest.approx(expected)
+
+
 def test_it_follows_a_change_that_lasts() -> None:
     book = book_of(A)
     teach(book, A, 1.0, 32)

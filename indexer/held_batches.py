@@ -74,6 +74,12 @@ class HeldBatches:
         return next(iter(self._batches), None)
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether half of a bound is used up: what can wait elsewhere should."""
+        is_long = 2 * len(self._batches) >= self._max_batches
+        return is_long or 2 * self._size_bytes >= self._max_bytes
+
+    @property
     def size_bytes(self) -> int:
         """Payload bytes held."""
         return self._size_bytes

@@ -104,6 +104,11 @@ class Intake:
         feed = self._feeds.get(source)
         return feed is not None and feed.is_replaying
 
+    def is_crowded(self, source: EventSource) -> bool:
+        """Whether live messages of ``source`` should wait at its socket, so that none overflows the hold."""
+        feed = self._feeds.get(source)
+        return feed is not None and feed.is_crowded
+
     def status(self, rank: Rank) -> StreamStatus | None:
         """Snapshot of a rank's stream; None where no source speaks for it."""
         for feed in self._feeds.values():

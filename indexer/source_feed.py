@@ -93,6 +93,11 @@ class SourceFeed:
         return self._conversation is not None
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether live messages should wait at the socket until the replay has come further."""
+        return any(stream.held.is_crowded for stream in self._streams.values())
+
+    @property
     def ranks(self) -> list[Rank]:
         """Every rank heard of, and the source's own until another one speaks in its place."""
         return [self._rank(dp_rank) for dp_rank in self._streams]

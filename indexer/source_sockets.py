@@ -43,8 +43,9 @@ class SocketLimits:
         reconnect_s, reconnect_max_s: wait between attempts, doubling.
         connect_timeout_s: of one attempt.
         other_family_s: without a connection for so long, a name is tried in the other address family.
-        messages_per_turn, turn_s: what one source may take before others get their turn. The messages
-            of one turn find room in half of the stream's hold.
+        messages_per_turn: what one source may take before others get their turn; no more than half of
+            a stream's hold has room for.
+        turn_s: how long that may take.
         tick_s: how often time is told to the intake.
         reopen_s: wait before sockets that could not be opened are tried again.
     """

@@ -8,8 +8,10 @@ class StreamLimits:
     """How much one stream may hold, how long it waits, how often it asks.
 
     Attributes:
-        hold_batches: live batches held during a replay. At the bound the missing ones are declared
-            lost, what is held is applied in order, and the rank is degraded.
+        hold_batches: live batches held during a replay, and applied in one go after it: 64 take about
+            4 ms, 12 ms where each stores 1,000 tokens. From half of the bound on the others wait at the
+            socket. At the bound the missing ones are declared lost, what is held is applied in order,
+            and the rank is degraded.
         hold_bytes: the same bound over their payloads, bytes.
         remembered_payloads: last applied numbers whose payloads are known by digest. A lower live
             number beyond them cannot be compared: it is a restart if the live socket had passed it
@@ -28,7 +30,7 @@ class StreamLimits:
         max_dp_rank: highest rank that a batch may name. Batches beyond it are refused and counted.
     """
 
-    hold_batches: int = 1024
+    hold_batches: int = 64
     hold_bytes: int = 32 << 20
     remembered_payloads: int = 1024
     replay_timeout_s: float = 5.0

@@ -105,7 +105,7 @@ class EventSubscriber:
                 self._open(context, source)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._take_turns())
-                group.create_task(self._tell_time(context))
+                group.create_task(self._tell_time())
         finally:
             self._running_context = None
             for sockets in self._sockets.values():
@@ -127,14 +127,23 @@ class EventSubscriber:
                 await asyncio.sleep(0)
 
     def _take_turn(self, sockets: SourceSockets) -> bool:
-        """Handle some of what has arrived; False where more is left."""
+        """Handle some of what has arrived; False where more is left.
+
+        Replies come first: they make room for the live messages that are held until then.
+        """
         deadline = self._clock() + self._limits.turn_s
-        is_drained = sockets.pending or sockets.collect()
+        are_replies_taken = self._take_replies(sockets, deadline)
+        return self._take_live(sockets, deadline) and are_replies_taken
+
+    def _take_live(self, sockets: SourceSockets, deadline: float) -> bool:
+        """Handle live messages and changes; messages beyond what can be held wait for replies or a tick."""
+        was_crowded = self._intake.is_crowded(sockets.source)
+        is_drained = not sockets.pending and sockets.collect(is_crowded=was_crowded)
         while sockets.pending:
             self._handle(sockets, sockets.pending.popleft())
             if self._clock() >= deadline:
                 return False
-        return bool(is_drained) and self._take_replies(sockets, deadline)
+        return is_drained and self._intake.is_crowded(sockets.source) is was_crowded
 
     def _handle(self, sockets: SourceSockets, arrived: list[bytes] | Change) -> None:
         source, now = sockets.source, self._clock()
@@ -178,19 +187,34 @@ class EventSubscriber:
         if sockets.is_asking and not self._intake.is_replaying(source):
             sockets.end_replay()
 
-    async def _tell_time(self, context: _Context) -> None:
+    async def _tell_time(self) -> None:
         while True:
             await asyncio.sleep(self._limits.tick_s)
-            now = self._clock()
-            requests = dict(self._intake.on_tick(now))
-            for source, sockets in self._sockets.items():
-                if sockets is not None:
-                    self._ask(sockets, [requests[source]] if source in requests else [])
-            if now >= self._reopen_at:
-                self._reopen_at = now + self._limits.reopen_s
-                self._open_again(context)
+            self.tick()
 
-    def _open_again(self, context: _Context) -> None:
+    def tick(self) -> None:
+        """Tell the time, after what was heard before it. ``run`` does it every ``tick_s``."""
+        self._hear_replies()
+        now = self._clock()
+        requests = dict(self._intake.on_tick(now))
+        for source, sockets in self._sockets.items():
+            if sockets is not None:
+                self._ask(sockets, [requests[source]] if source in requests else [])
+        if now >= self._reopen_at:
+            self._reopen_at = now + self._limits.reopen_s
+            self._open_again()
+
+    def _hear_replies(self) -> None:
+        """What came while the loop was busy is no silence; whoever waits for a replay gets a turn."""
+        for sockets in self._sockets.values():
+            if sockets is not None and sockets.is_asking:
+                self._take_replies(sockets, deadline=self._clock())
+                self._wake(sockets)
+
+    def _open_again(self) -> None:
+        context = self._running_context
+        if context is None:
+            return
         for source, sockets in self._sockets.items():
             if sockets is None:
                 self._open(context, source)

@@ -32,6 +32,16 @@ def test_the_bounds_are_kept() -> None:
     assert _seqs(held) == [1, 3]
 
 
+def test_half_of_a_bound_is_a_crowd() -> None:
+    by_count, by_bytes = HeldBatches(4, 1000), HeldBatches(100, 1000)
+    crowds = []
+    for seq in range(3):
+        crowds.append((by_count.is_crowded, by_bytes.is_crowded))
+        by_count.add(HeardBatch(seq, b"", None))
+        by_bytes.add(HeardBatch(seq, bytes(250), None))
+    assert crowds == [(False, False), (False, False), (True, True)]
+
+
 def test_what_is_held_can_be_compared_and_let_go() -> None:
     held = HeldBatches(10, 10_000)
     held.add(heard("3"))

@@ -29,11 +29,12 @@ class Fleet:
         self.sink = SetSink(self.changes.note)
         self.intake = Intake(self.sink, stream_limits)
         self.subscriber = EventSubscriber(self.intake, self._clock, limits=limits)
+        self.passed_s = 0.0
         self._publishers: list[LoopbackPublisher] = []
 
     def _clock(self) -> float:
         self.changes.note()  # whoever waits looks again at every tick
-        return time.monotonic()
+        return time.monotonic() + self.passed_s
 
     def publisher(
         self,
@@ -69,6 +70,12 @@ class Fleet:
 
     async def trust(self, source: EventSource, trust: Trust) -> None:
         await self.changes.until(lambda: self.sink.trust.get(source.rank) is trust)
+
+    def await_reply(self, source: EventSource) -> None:
+        """Block the loop until a reply is there, or everything was taken already."""
+        sockets = self.subscriber._sockets[source]
+        if sockets is not None and sockets._replay is not None:
+            sockets._replay.poll(1000)
 
     def close_publishers(self) -> None:
         for publisher in self._publishers:
@@ -194,6 +201,65 @@ async def test_a_replay_that_hangs_is_given_up() -> None:
         publisher.publish(2)
         await fleet.claims(source, 0, 2)
         await fleet.trust(source, Trust.DEGRADED)
+
+
+async def test_a_backlog_waits_until_the_replay_has_made_room() -> None:
+    limits = SocketLimits(messages_per_turn=4, tick_s=0.02)
+    async with running(limits, StreamLimits(hold_batches=8)) as fleet:
+        publisher = fleet.publisher()
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        publisher.publish(0)
+        await fleet.claims(source, 0)
+        publisher.publish(1, is_withheld=True)
+        for block in range(2, 300):
+            publisher.publish(block)
+        await fleet.claims(source, *range(300))
+        await fleet.trust(source, Trust.EXACT)
+        status = fleet.intake.status(source.rank)
+        assert status is not None
+        assert (status.counters.hold_overflows, status.counters.losses) == (0, 0)
+
+
+async def test_a_backlog_goes_on_after_a_replay_that_hangs() -> None:
+    limits = SocketLimits(messages_per_turn=4, tick_s=0.02)
+    stream_limits = StreamLimits(hold_batches=8, replay_timeout_s=0.1)
+    async with running(limits, stream_limits) as fleet:
+        publisher = fleet.publisher(answers=False)
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        await fleet.trust(source, Trust.NONE)
+        publisher.publish(0)
+        publisher.publish(1, is_withheld=True)
+        for block in range(2, 100):
+            publisher.publish(block)
+        await fleet.claims(source, 0, *range(2, 100))
+        status = fleet.intake.status(source.rank)
+        assert status is not None
+        assert (status.counters.hold_overflows, status.counters.lost_batches) == (0, 1)
+
+
+async def test_replies_that_came_while_the_loop_was_busy_are_no_silence() -> None:
+    async with running(SocketLimits(tick_s=3600.0)) as fleet:
+        publisher = fleet.publisher()
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        publisher.publish(0)
+        await fleet.claims(source, 0)
+        await fleet.trust(source, Trust.EXACT)
+        publisher.publish(1, is_withheld=True)
+        publisher.publish(2)
+        await fleet.changes.until(lambda: 1 in publisher.requests)
+        fleet.await_reply(source)
+        fleet.passed_s = 10.0
+        fleet.subscriber.tick()
+        await fleet.claims(source, 0, 1, 2)
+        status = fleet.intake.status(source.rank)
+        assert status is not None
+        assert (status.counters.replays_failed, status.counters.losses) == (0, 0)
 
 
 async def test_a_publisher_that_comes_late_is_found() -> None:

@@ -78,7 +78,7 @@ async def replay(
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=options.timeout_s),
-        headers=dict(options.headers),
+        headers=options.headers,
     ) as session:
         try:
             await _send_all(session, requests, options, done)

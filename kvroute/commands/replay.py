@@ -1,7 +1,8 @@
 """``kvroute replay``: open-loop load from a trace."""
 
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,8 @@ from loadgen import (
 )
 from prompt import PromptModel, PromptModelError, bundled_model_dir
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -41,6 +44,10 @@ def replay_trace(
     url: Annotated[str, typer.Option(help="Base URL of the server.")],
     model: Annotated[
         str | None, typer.Option(help="The model to name; default: the server's first.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:VALUE", help="Sent with each request; repeat for each."),
     ] = None,
     form: Annotated[
         PromptForm, typer.Option(help="tokens and generate send ids, exact to the block.")
@@ -71,12 +78,12 @@ def replay_trace(
     """
     if speed <= 0 or timeout_s <= 0:
         refuse("--speed and --timeout-s are above 0")
-    url = url.rstrip("/")
+    url, headers = url.rstrip("/"), _headers(header or [])
     read = _load(trace, block_size, on_bad_line, max_requests)
     requests = _requests(
-        model or _first_model(url), tokenizer, form, block_size, seed, max_output_tokens
+        model or _first_model(url, headers), tokenizer, form, block_size, seed, max_output_tokens
     )
-    options = ReplayOptions(url, speed, timeout_s, max_in_flight)
+    options = ReplayOptions(url, speed, timeout_s, max_in_flight, headers)
     start = time.perf_counter()
     try:
         answers = run(_with_progress(requests.of(read.records), options, len(read.records)))
@@ -118,9 +125,20 @@ def _requests(
     return TraceRequests(model, vocabulary, synthesis, form, max_output_tokens)
 
 
-def _first_model(url: str) -> str:
+def _headers(given: list[str]) -> tuple[tuple[str, str], ...]:
+    """Names and values. A bad one is not repeated in the refusal: it may hold a key."""
+    headers = []
+    for number, one in enumerate(given, start=1):
+        name, colon, value = (part.strip() for part in one.partition(":"))
+        if not (colon and _HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
+            refuse(f"--header: number {number} is not NAME:VALUE")
+        headers.append((name, value))
+    return tuple(headers)
+
+
+def _first_model(url: str, headers: Sequence[tuple[str, str]]) -> str:
     try:
-        response = httpx.get(f"{url}/v1/models", timeout=10.0)
+        response = httpx.get(f"{url}/v1/models", headers=list(headers), timeout=10.0)
         response.raise_for_status()
         return str(response.json()["data"][0]["id"])
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:

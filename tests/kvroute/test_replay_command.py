@@ -24,8 +24,10 @@ class Server:
     def __init__(self, status: int = 200) -> None:
         self.status = status
         self.bodies: list[dict[str, object]] = []
+        self.keys: list[str | None] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.keys.append(request.headers.get("Authorization"))
         if request.path == "/v1/models":
             return web.json_response({"data": [{"id": "served"}]})
         self.bodies.append(await request.json())
@@ -63,6 +65,27 @@ async def test_json_to_a_file_and_bad_lines_counted(tmp_path: Path) -> None:
     assert ended.code == 0, ended.stderr
     assert json.loads(result.read_text())["skipped_lines"] == {"not_json": 1, "block_count": 1}
     assert "cached tokens" in ended.stdout
+
+
+async def test_headers_go_with_every_request(tmp_path: Path) -> None:
+    server = Server()
+    key = ("--header", "Authorization: Bearer a:b", "--header", "X-Team:x")
+    async with serving(server.answer) as url:
+        ended = await kvroute("replay", trace(tmp_path), "--url", url, *key)
+    assert ended.code == 0, ended.stderr
+    assert server.keys == ["Bearer a:b"] * 2
+
+
+@pytest.mark.parametrize(
+    "header", ["secret", ":secret", "a b: secret", "a: secret\r\nb: c", "a: sécret"]
+)
+async def test_what_is_no_header_is_refused_and_not_repeated(tmp_path: Path, header: str) -> None:
+    ended = await kvroute(
+        "replay", trace(tmp_path), "--url", "http://127.0.0.1:1", "--header", header
+    )
+    assert ended.code == 2
+    assert "--header" in ended.stderr
+    assert "cret" not in ended.stderr
 
 
 async def test_failed_requests_end_with_1(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Prober:
                     body += chunk
                     if len(body) > _MAX_ANSWER_BYTES:
                         raise ProbeError(f"{url} answers more than {_MAX_ANSWER_BYTES} bytes")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise ProbeError(f"{url}: {error or type(error).__name__}") from error
         return bytes(body)
 

@@ -8,13 +8,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 
-from protocol import WorkerId
 from router.probe import ProbeError, Prober
 from router.registry import Registry
 from router.shelf import PromptShelf
+from router.worker_record import WorkerRecord
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class WatchTimes:
 
 
 class Watcher:
-    """Runs the watch tasks of all workers.
+    """Runs the watch tasks of all workers. ``run`` it once.
 
     Args:
         rng: spreads probes, so that workers are not all asked at once.
@@ -52,8 +53,9 @@ class Watcher:
         self._rng = rng
         self._clock = clock
         self._changed = asyncio.Event()
-        self._loading = asyncio.Lock()
-        self._tasks: dict[tuple[WorkerId, str], asyncio.Task[None]] = {}
+        # One thread: workers of one model share what the first one loads, even if its watch has ended.
+        self._loader = ThreadPoolExecutor(1, "load")
+        self._tasks: dict[WorkerRecord, asyncio.Task[None]] = {}
 
     def wake(self) -> None:
         """Workers were added or removed."""
@@ -61,48 +63,68 @@ class Watcher:
 
     async def run(self) -> None:
         """Until cancelled: a task for each worker that is registered, and for no other."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                self._changed.clear()
-                wanted = [(record.worker, record.url) for record in self._registry.records()]
-                for key in self._tasks.keys() - set(wanted):
-                    self._tasks.pop(key).cancel()
-                for key in wanted:
-                    if key not in self._tasks:
-                        self._tasks[key] = group.create_task(self._watch(*key))
-                await self._changed.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._changed.clear()
+                    wanted = self._registry.records()
+                    for record in self._tasks.keys() - set(wanted):
+                        self._tasks.pop(record).cancel()
+                    for record in wanted:
+                        if record not in self._tasks:
+                            self._tasks[record] = group.create_task(self._watch(record))
+                    await self._changed.wait()
+        finally:
+            self._loader.shutdown(wait=False, cancel_futures=True)
 
-    async def _watch(self, worker: WorkerId, url: str) -> None:
+    async def _watch(self, record: WorkerRecord) -> None:
+        """Learn the worker, then watch it, until cancelled."""
         pause_s = _FIRST_PAUSE_S
-        while not await self._learn(worker, url):
+        while not await self._learn(record):
             await self._sleep(pause_s)
             pause_s = min(2 * pause_s, self._times.interval_s)
         learned_at, had_failed = self._clock(), False
         while True:
             await self._sleep(self._times.interval_s)
-            is_ok = await self._prober.is_healthy(url)
-            self._registry.probed(worker, is_ok=is_ok)
+            is_ok = await self._probe(record)
             is_due = self._clock() - learned_at >= self._times.refresh_s
             if is_ok and (had_failed or is_due):
-                await self._learn(worker, url)
+                await self._learn(record)
                 learned_at = self._clock()
             had_failed = not is_ok
 
-    async def _learn(self, worker: WorkerId, url: str) -> bool:
-        """One attempt; True if the worker is known afterwards. Whatever it says of itself ends no watch."""
+    async def _probe(self, record: WorkerRecord) -> bool:
+        """Ask for its health once; True if it is well. What fails in any way is a failed probe."""
         try:
-            found = await self._prober.describe(worker, url)
-            async with self._loading:  # workers of one model share what the first one loads
-                shelved = await asyncio.to_thread(self._shelf.load, found.spec)
-            self._registry.learned(worker, found, shelved, self._clock())
+            is_ok = await self._prober.is_healthy(record.url)
+            if self._is_current(record):
+                self._registry.probed(record.worker, is_ok=is_ok)
+            return is_ok
+        except Exception:  # the supervisor of one worker's probes
+            logger.exception("probing worker %s failed", record.worker)
+            return False
+
+    async def _learn(self, record: WorkerRecord) -> bool:
+        """One attempt; True if the worker is known afterwards. Why it is not is told to the registry."""
+        worker, loop = record.worker, asyncio.get_running_loop()
+        try:
+            found = await self._prober.describe(worker, record.url)
+            shelved = await loop.run_in_executor(self._loader, self._shelf.load, found.spec)
+            if self._is_current(record):
+                self._registry.learned(worker, found, shelved, self._clock())
+            return True
         except ProbeError as error:
-            self._registry.not_learned(worker, str(error))
-            return False
-        except Exception as error:  # the supervisor of one worker's watch
+            reason = str(error)
+        except Exception as error:  # the supervisor of what a worker says of itself
             logger.exception("learning worker %s failed", worker)
-            self._registry.not_learned(worker, f"failed inside the router: {error!r}")
-            return False
-        return True
+            reason = f"failed inside the router: {error!r}"
+        if self._is_current(record):
+            self._registry.not_learned(worker, reason)
+        return False
+
+    def _is_current(self, record: WorkerRecord) -> bool:
+        """Is it still the worker of its name? One that was removed, and perhaps added again, is not."""
+        return self._registry.find(record.worker) is record
 
     async def _sleep(self, seconds: float) -> None:
         """About that long."""

@@ -21,9 +21,9 @@ class WorkerState(StrEnum):
     SLEEPING = "sleeping"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WorkerRecord:
-    """One worker.
+    """One worker, from its coming to its going: one that comes again is another one.
 
     Attributes:
         since: when it was added, or learned as what it is now; monotonic seconds.

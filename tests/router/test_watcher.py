@@ -1,13 +1,15 @@
 """Workers learned and watched over real HTTP: late, changing, dying, coming back."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from protocol import WorkerId
+from protocol import WorkerId, WorkerSpec
 from router.probe import open_prober
 from router.registry import RegistryLimits
+from router.shelf import PromptShelf, Shelved
 from router.watcher import Watcher, WatchTimes
 from router.worker_record import WorkerState
 from tests.router.brains import TestFleet, fleet
@@ -113,3 +115,75 @@ async def test_a_removed_worker_is_watched_no_longer() -> None:
             before = len(engine.worker.requests)
             await asyncio.sleep(0.1)
             assert len(engine.worker.requests) == before
+
+
+async def test_a_fault_of_the_router_ends_no_watch() -> None:
+    """The registry fails at a probe: its record is broken for a while."""
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            record = one.registry.record(worker)
+            health, record.health = record.health, None  # type: ignore[assignment]
+            num_probes = requests_of(engine, "/health")
+            await until(lambda: requests_of(engine, "/health") > num_probes + 3)
+            record.health = health
+            engine.is_healthy = False
+            await until(lambda: state(one, worker) is WorkerState.UNHEALTHY)
+
+
+async def test_a_worker_that_comes_again_at_once_is_learned_again() -> None:
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one, WatchTimes(60, 60)) as watcher:
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            one.registry.remove(worker)
+            add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+
+
+class SlowShelf(PromptShelf):
+    """Loads as slowly as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.started: list[str] = []
+        self.go_on = threading.Event()
+
+    def load(self, spec: WorkerSpec) -> Shelved:
+        """Wait, then load."""
+        self.started.append(spec.worker)
+        assert self.go_on.wait(10)
+        return super().load(spec)
+
+
+async def test_a_load_whose_worker_went_is_waited_for() -> None:
+    shelf = SlowShelf()
+    with fleet() as one:
+        async with (
+            stub_engine() as first,
+            stub_engine() as second,
+            open_prober(1.0, None) as prober,
+        ):
+            watcher = Watcher(one.registry, shelf, prober, FAST, Random(0))
+            task = asyncio.get_running_loop().create_task(watcher.run())
+            gone = add(one, first)
+            watcher.wake()
+            await until(lambda: shelf.started == [gone])
+            one.registry.remove(gone)
+            worker = add(one, second)
+            watcher.wake()
+            await until(lambda: requests_of(second, "/server_info") > 0)
+            await asyncio.sleep(0.05)
+            assert shelf.started == [gone]
+            shelf.go_on.set()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def requests_of(engine: StubEngine, target: str) -> int:
+    return sum(request.target == target for request in engine.worker.requests)

@@ -251,7 +251,7 @@ class RouterConfig(BaseSettings):
     """Everything that ``kvroute serve`` can be told.
 
     Attributes:
-        host: address of the data port.
+        host: address of the data port; every address of the machine by default.
         port: of the data port; 0 lets the system choose.
         control_host: address of the control port; beyond loopback it needs ``control_token``.
         control_port: likewise.
@@ -271,7 +271,7 @@ class RouterConfig(BaseSettings):
         env_prefix="KVROUTE_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
-    host: str = "127.0.0.1"
+    host: str = "0.0.0.0"
     port: Port = 8080
     control_host: str = "127.0.0.1"
     control_port: Port = 8081

@@ -65,6 +65,7 @@ def run(script: str, directory: Path, ports: Mapping[str, str]) -> tuple[str, st
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "KVROUTE_HOST": "127.0.0.1",
         "KVROUTE_PORT": ports["8080"],
         "KVROUTE_CONTROL_PORT": ports["8081"],
         "KVROUTE_DRAIN__WINDOW_S": "0",

@@ -120,6 +120,11 @@ def test_bad_environment_names_the_field() -> None:
         load(environ={"KVROUTE_TOKENIZERS": "{"})
 
 
+def test_the_data_port_is_for_all_and_the_control_port_for_this_machine() -> None:
+    config = load()
+    assert (config.host, config.control_host) == ("0.0.0.0", "127.0.0.1")
+
+
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("")

@@ -7,6 +7,7 @@ corrupt or foreign ends the run that a read returns, and is counted.
 
 import os
 import tempfile
+import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from worker.tree import StoragePage
 
 DEFAULT_MAX_PAGES = 1 << 20
 _FAN_OUT = 256
+_ABANDONED_AFTER_S = 3_600.0
 _MAGIC = b"kvroute page 1\n\0"
 
 
@@ -31,6 +33,7 @@ class StorageCounters:
         corrupt: there, but not the page its name promises.
         evicted: dropped at the bound.
         failed: the backend refused a write (disk full, no permission).
+        abandoned: half written by a process that ended meanwhile; removed when the store is opened.
     """
 
     put: int = 0
@@ -40,6 +43,7 @@ class StorageCounters:
     corrupt: int = 0
     evicted: int = 0
     failed: int = 0
+    abandoned: int = 0
 
 
 class Storage(Protocol):
@@ -118,26 +122,30 @@ class DirectoryStorage:
     """Pages as files, shared by every process that opens the same directory.
 
         DIR/3a/3a7f…(64 hex digits)     magic ‖ token ids as little-endian u64
+        DIR/aside/…                     pages that are being written
 
-    A file appears whole (written aside, then renamed). The bound is kept per first byte: a directory
+    A file appears whole (written aside, then renamed). What has lain aside for an hour was left by a
+    writer that is gone, and is removed when the directory is opened. The bound is kept per first byte: a directory
     that grew beyond its 256th of ``max_pages`` loses its oldest files. Each process rescans after
     writing an eighth of that share, so several writers together overshoot by at most that much each.
     Names that are no digest are never read nor removed.
     """
 
     def __init__(self, directory: Path, max_pages: int = DEFAULT_MAX_PAGES) -> None:
-        """Create the directory where it is missing.
+        """Create the directory where it is missing, and remove what dead writers left.
 
         Raises:
             OSError: it cannot be created.
         """
         if max_pages < 1:
             raise ValueError("max_pages is at least 1")
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self._aside = directory / "aside"
+        self._aside.mkdir(parents=True, exist_ok=True)
         self._share = max(1, -(-max_pages // _FAN_OUT))
         self._unscanned: dict[str, int] = {}
         self._counters = StorageCounters()
+        self._remove_abandoned(time.time() - _ABANDONED_AFTER_S)
 
     @property
     def counters(self) -> StorageCounters:
@@ -171,13 +179,34 @@ class DirectoryStorage:
             self._counters.put_known += 1
             return False
         try:
-            _write_whole(path, _encode(page))
+            self._write_whole(path, _encode(page))
         except OSError:
             self._counters.failed += 1
             return False
         self._counters.put += 1
         self._keep_bound(path.parent)
         return True
+
+    def _write_whole(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(exist_ok=True)
+        handle, aside = tempfile.mkstemp(dir=self._aside)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(aside).replace(path)
+        except OSError:
+            Path(aside).unlink(missing_ok=True)
+            raise
+
+    def _remove_abandoned(self, oldest_s: float) -> None:
+        for path in self._aside.iterdir():
+            try:
+                is_abandoned = path.stat().st_mtime < oldest_s
+                if is_abandoned:
+                    path.unlink()
+            except OSError:
+                continue  # finished or removed meanwhile, or not ours to remove
+            self._counters.abandoned += is_abandoned
 
     def _path(self, digest: bytes) -> Path:
         name = digest.hex()
@@ -213,18 +242,6 @@ def _count_end_of_run(counters: StorageCounters, hits: int, *, is_there: bool) -
 def _encode(page: StoragePage) -> bytes:
     ids = array("Q", page.tokens)
     return _MAGIC + ids.tobytes()
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(aside).replace(path)
-    except OSError:
-        Path(aside).unlink(missing_ok=True)
-        raise
 
 
 def _page_ages(folder: Path) -> list[tuple[int, Path]]:

@@ -1,5 +1,6 @@
 """Both page stores hold to one contract; the directory is safe from what else lies in it."""
 
+import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -114,6 +115,27 @@ def test_a_page_that_cannot_be_written_is_counted_and_left_out(tmp_path: Path) -
     assert storage.put(PAGES[:2]) == 1
     assert storage.counters.failed == 1
     assert storage.exists(DIGESTS[:1]) == 0
+
+
+def test_what_dead_writers_left_is_removed_at_the_next_opening(tmp_path: Path) -> None:
+    DirectoryStorage(tmp_path)
+    old, young = tmp_path / "aside" / "old", tmp_path / "aside" / "young"
+    for path in (old, young):
+        path.write_bytes(b"kvroute pa")
+    os.utime(old, (0, 0))
+    storage = DirectoryStorage(tmp_path)
+    assert (old.exists(), young.exists()) == (False, True)
+    assert storage.counters.abandoned == 1
+
+
+def test_nothing_lies_aside_when_all_is_written(tmp_path: Path) -> None:
+    storage = DirectoryStorage(tmp_path)
+    storage.put(PAGES)
+    (tmp_path / DIGESTS[0].hex()[:2] / DIGESTS[0].hex()).unlink()
+    (tmp_path / DIGESTS[0].hex()[:2] / DIGESTS[0].hex()).mkdir()
+    assert storage.put(PAGES[:1]) == 0
+    assert storage.counters.failed == 1
+    assert not list((tmp_path / "aside").iterdir())
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -1,11 +1,18 @@
 """Where configuration comes from beside flags: the environment and a YAML file."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import yaml
+from pydantic import BaseModel
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
+
+_ADDRESSES = ("tcp://", "udp://", "sctp://")
+_INJECTED = re.compile(
+    r"(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
+)
 
 
 class ConfigError(Exception):
@@ -13,13 +20,35 @@ class ConfigError(Exception):
 
 
 class EnvironmentVariables(EnvSettingsSource):
-    """The environment, without the addresses that Kubernetes injects for a Service of the same name."""
+    """The environment, without the addresses that Kubernetes injects for Services of such a name.
+
+    Raises:
+        ConfigError: a variable has the prefix and names no field.
+    """
 
     def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
         super().__init__(settings_cls)
         self.env_vars = {
-            name.lower(): value for name, value in environ.items() if not value.startswith("tcp://")
+            name.lower(): value
+            for name, value in environ.items()
+            if not value.startswith(_ADDRESSES) and not _INJECTED.fullmatch(name)
         }
+        for name in environ:
+            if name.lower() in self.env_vars and name.lower().startswith(self.env_prefix.lower()):
+                self._refuse_unknown(name)
+
+    def _refuse_unknown(self, name: str) -> None:
+        path = name.lower().removeprefix(self.env_prefix.lower())
+        head, *rest = path.split(str(self.env_nested_delimiter))
+        field = self.settings_cls.model_fields.get(head)
+        if field is None or (rest and not _has_fields(field.annotation)):
+            raise ConfigError(f"{name}: this variable names no field")
+
+
+def _has_fields(annotation: object) -> bool:
+    """Can a variable name something within a field of this type?"""
+    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return is_section or get_origin(annotation) is dict
 
 
 class FileContents(PydanticBaseSettingsSource):

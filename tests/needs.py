@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-STRICT_VARIABLE = "KVROUTE_TESTS_STRICT"
+STRICT_VARIABLE = "STRICT_TESTS"
 
 
 def module(name: str, *, extra: str) -> ModuleType:
@@ -24,7 +24,7 @@ def module(name: str, *, extra: str) -> ModuleType:
 
 
 def lacking(reason: str) -> NoReturn:
-    """Skip the test with the reason, or fail it where ``KVROUTE_TESTS_STRICT`` is set."""
+    """Skip the test with the reason, or fail it where ``STRICT_TESTS`` is set."""
     if os.environ.get(STRICT_VARIABLE):
         pytest.fail(f"must not be skipped here: {reason}", pytrace=False)
     pytest.skip(reason)

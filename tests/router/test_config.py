@@ -1,5 +1,6 @@
 """Where configuration comes from, and what is said about what is wrong with it."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -61,8 +62,35 @@ def test_workers_from_the_environment(value: str) -> None:
     assert [entry.url for entry in config.workers] == ["http://a:1", "http://b:1"]
 
 
-def test_addresses_that_kubernetes_injects_are_not_ports() -> None:
-    assert load(environ={"KVROUTE_PORT": "tcp://10.0.0.1:80"}).port == 8080
+@pytest.mark.parametrize("service", ["KVROUTE", "KVROUTE_CONTROL", "KVROUTE_2"])
+def test_what_kubernetes_injects_for_services_is_no_configuration(service: str) -> None:
+    injected = {
+        f"{service}_SERVICE_HOST": "10.0.0.1",
+        f"{service}_SERVICE_PORT": "80",
+        f"{service}_SERVICE_PORT_HTTP": "80",
+        f"{service}_PORT": "tcp://10.0.0.1:80",
+        f"{service}_PORT_80_TCP": "tcp://10.0.0.1:80",
+        f"{service}_PORT_80_TCP_PROTO": "tcp",
+        f"{service}_PORT_80_TCP_PORT": "80",
+        f"{service}_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    assert load(environ=injected).model_dump() == load().model_dump()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("KVROUTE_NOPE", "KVROUTE_NOPE: this variable names no field"),
+        ("kvroute_nope", "kvroute_nope: this variable"),
+        ("KVROUTE_PORT__X", "KVROUTE_PORT__X: this variable"),
+        ("KVROUTE_WORKERS__0", "KVROUTE_WORKERS__0: this variable"),
+        ("KVROUTE_LIMIT__MAX_WORKERS", "KVROUTE_LIMIT__MAX_WORKERS: this variable"),
+        ("KVROUTE_LIMITS__MAX_NOPE", "limits.max_nope: unknown field"),
+    ],
+)
+def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load(environ={name: "3", "OTHER_NOPE": "3"})
 
 
 @pytest.mark.parametrize(

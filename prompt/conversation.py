@@ -13,6 +13,7 @@ no tokens here. Nothing of the body is changed; what differs is copied.
 Source: vLLM 0.32, recorded. SGLang renders plain chats alike and differs beyond them: it joins the texts of
 a list with blanks, leaves a string a string for templates that want parts, gives the template a tool's
 function alone and no tools under tool_choice none, and keeps the role developer (read, not recorded).
+`is_plain` tells plain chats.
 """
 
 import json
@@ -84,6 +85,30 @@ def read_conversation(
         variables=_read_variables(body),
         has_generation_prompt=body.get("add_generation_prompt") is not False and not is_continued,
         is_continued=is_continued,
+    )
+
+
+def is_plain(body: Mapping[str, object]) -> bool:
+    """Whether every engine renders the chat alike: strings said in turn, and no field of one engine's own.
+
+    O(messages).
+    """
+    if body.get("tools") is not None or body.get("kv_transfer_params") is not None:
+        return False
+    if body.get("add_generation_prompt") is False or body.get("documents") is not None:
+        return False
+    if body.get("continue_final_message") is True or body.get("add_special_tokens") is True:
+        return False
+    messages = body.get("messages")
+    return isinstance(messages, list) and all(map(_is_plain_message, messages))
+
+
+def _is_plain_message(message: object) -> bool:
+    return (
+        isinstance(message, dict)
+        and not isinstance(message.get("content"), list)
+        and message.get("role") in {"system", "user", "assistant"}
+        and not message.get("tool_calls")
     )
 
 

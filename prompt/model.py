@@ -10,24 +10,28 @@ Text that users type is encoded as the engine encodes it: if it spells a special
 A batch of prompts is routed on load (a batch of one is a prompt). A chat whose ids another engine has
 made already (``kv_transfer_params.prompt_token_ids``) keeps those.
 
+The rules are vLLM's; SGLang's are the same for plain chats and not known well enough beyond them, so a
+model that SGLang serves, too, is used through `PromptModel.for_engines`.
+
 Costs grow with the text: some tens of microseconds for 2 KB, a millisecond or more for 200 KB (a hundred
 with the reference library). Long requests belong in a thread; models are thread-safe and encoding
 releases the interpreter's lock.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2.exceptions import TemplateSyntaxError
 
+from prompt.conversation import is_plain
 from prompt.errors import NoTokensError, NoTokensReason, PromptModelError
 from prompt.model_files import DEFAULT_TEMPLATE, TOOL_TEMPLATE, ModelFiles, read_model_files
 from prompt.template import ChatTemplate
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
 from prompt.view import Api, RequestView
-from protocol import TokenBytes, TokenRangeError, pack_tokens
+from protocol import EngineKind, TokenBytes, TokenRangeError, pack_tokens
 
 MAX_TEXT_CHARS = 32 << 20
 """Longest text that is encoded; beyond it a request is routed on load."""
@@ -58,11 +62,13 @@ class PromptModel:
         templates: Mapping[str, ChatTemplate],
         *,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
+        takes_plain_chats_only: bool = False,
     ) -> None:
         self.name = name
         self._tokenizer = tokenizer
         self._templates = templates
         self._clock_ns = clock_ns
+        self._takes_plain_chats_only = takes_plain_chats_only
 
     @classmethod
     def load(
@@ -80,6 +86,19 @@ class PromptModel:
         files = read_model_files(directory)
         templates = _compile_templates(directory, files)
         return cls(name or directory.name, load_tokenizer(files.tokenizer, tokenizer), templates)
+
+    def for_engines(self, engines: Collection[EngineKind]) -> "PromptModel":
+        """This model as engines of all these kinds serve it: a chat that they may render differently has
+        no tokens. Shares template and tokenizer."""
+        if EngineKind.SGLANG not in engines:
+            return self
+        return PromptModel(
+            self.name,
+            self._tokenizer,
+            self._templates,
+            clock_ns=self._clock_ns,
+            takes_plain_chats_only=True,
+        )
 
     @property
     def backend(self) -> str:
@@ -142,6 +161,11 @@ class PromptModel:
         return template.render(body)
 
     def _chat_tokens(self, body: Mapping[str, object]) -> PromptTokens:
+        if self._takes_plain_chats_only and not is_plain(body):
+            raise NoTokensError(
+                NoTokensReason.UNSUPPORTED_CONTENT,
+                "engines that serve the model differ on such chats",
+            )
         ids = _transferred_ids(body)
         if ids is not None:
             return PromptTokens(_pack(ids), 0, 0)

@@ -4,16 +4,19 @@
     engine       the directory that the engine names, if it is here and loads
     none         requests of this model go by load alone; the reason is shown
 
+A request is tokenized before it is known which worker takes it, so it has tokens only where all engines
+that serve its model would make the same ones.
+
 Loading takes up to seconds and happens in a thread; lookups see one consistent snapshot.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from prompt import PromptModel, PromptModelError, PromptModels, TokenizerChoice
-from protocol import WorkerSpec
+from protocol import EngineKind, WorkerSpec
 
 
 class Rung(StrEnum):
@@ -66,12 +69,18 @@ class PromptShelf:
             self._shelved[spec.model] = shelved
 
     def keep(self, specs: Iterable[WorkerSpec]) -> None:
-        """These are all workers: names are served as they say, models of no worker are dropped."""
+        """These are all workers: names are served as they say, models of no worker are dropped.
+
+        O(workers × names).
+        """
+        specs = list(specs)
         by_name: dict[str | None, PromptModel] = {}
-        models = set()
+        engines: dict[str, set[EngineKind]] = {}
         for spec in specs:
-            models.add(spec.model)
-            found = self.shelved(spec.model).model
+            engines.setdefault(spec.model, set()).add(spec.engine)
+        models = {model: self._for_engines(model, kinds) for model, kinds in engines.items()}
+        for spec in specs:
+            found = models[spec.model]
             if found is not None:
                 for name in (spec.model, *spec.aliases, *spec.adapters):
                     by_name.setdefault(name, found)
@@ -88,6 +97,10 @@ class PromptShelf:
     def prompt_model(self, name: str | None) -> PromptModel | None:
         """By the name that a request uses; a request without one means the only model there is."""
         return self._by_name.get(name)
+
+    def _for_engines(self, model: str, kinds: Collection[EngineKind]) -> PromptModel | None:
+        found = self.shelved(model).model
+        return None if found is None else found.for_engines(kinds)
 
     def _try(self, rung: Rung, name: str, directory: Path) -> Shelved:
         try:

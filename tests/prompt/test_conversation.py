@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from prompt.content_format import ContentFormat
-from prompt.conversation import Conversation, read_conversation
+from prompt.conversation import Conversation, is_plain, read_conversation
 from prompt.errors import NoTokensError, NoTokensReason
 
 HI = {"role": "user", "content": "hi"}
@@ -255,3 +255,32 @@ def test_the_body_stays_as_it_was() -> None:
 def test_texts_are_measured() -> None:
     assert read(SYSTEM, HI).num_chars == 3
     assert read(SYSTEM, HI, wanted=ContentFormat.PARTS).num_chars == 3
+
+
+TURNS = [{"role": "system", "content": "s"}, HI, {"role": "assistant", "content": None}, HI]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"messages": TURNS}, True),
+        ({"messages": TURNS, "tools": None, "add_generation_prompt": True}, True),
+        ({"messages": TURNS, "chat_template_kwargs": {"enable_thinking": False}}, True),
+        ({"messages": [{**HI, "tool_calls": []}]}, True),
+        ({"messages": TURNS, "tools": []}, False),
+        ({"messages": TURNS, "documents": []}, False),
+        ({"messages": TURNS, "add_generation_prompt": False}, False),
+        ({"messages": TURNS, "continue_final_message": True}, False),
+        ({"messages": TURNS, "add_special_tokens": True}, False),
+        ({"messages": TURNS, "kv_transfer_params": {"prompt_token_ids": [1]}}, False),
+        ({"messages": [{"role": "user", "content": [text("a")]}]}, False),
+        ({"messages": [{"role": "developer", "content": "a"}]}, False),
+        ({"messages": [{"role": "tool", "content": "a"}]}, False),
+        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, False),
+        ({"messages": ["a"]}, False),
+        ({"messages": "a"}, False),
+        ({}, False),
+    ],
+)
+def test_which_chats_every_engine_renders_alike(body: dict[str, object], *, expected: bool) -> None:
+    assert is_plain(body) is expected

@@ -19,7 +19,7 @@ from prompt import (
 )
 from prompt.template import ChatTemplate
 from prompt.tokenizer import unpack_tokens
-from protocol import pack_tokens
+from protocol import EngineKind, pack_tokens
 
 MODEL = PromptModel.load(bundled_model_dir())
 HI = [{"role": "user", "content": "hi"}]
@@ -172,3 +172,14 @@ def test_a_broken_template_is_named(tmp_path: Path) -> None:
 def test_the_model_is_named_after_its_directory() -> None:
     assert (MODEL.name, MODEL.vocab_size) == ("kvroute-sim", 4096)
     assert MODEL.backend in {"fastokens", "tokenizers"}
+
+
+def test_what_engines_render_differently_has_no_tokens_where_both_serve_the_model() -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    both = MODEL.for_engines({EngineKind.SGLANG, EngineKind.VLLM})
+    assert why_not(Api.CHAT, both, messages=parts) is NoTokensReason.UNSUPPORTED_CONTENT
+    for api, body in ((Api.CHAT, {"messages": HI}), (Api.COMPLETIONS, {"prompt": "hi"})):
+        view = view_request(api, json.dumps(body).encode())
+        assert both.prompt_tokens(view).tokens == MODEL.prompt_tokens(view).tokens
+    assert MODEL.for_engines({EngineKind.VLLM, EngineKind.UNKNOWN}) is MODEL
+    assert ids(Api.CHAT, messages=parts) == ids(Api.CHAT, messages=HI)

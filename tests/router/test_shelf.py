@@ -1,12 +1,13 @@
 """Which tokenizer a model gets, and what is said where it gets none."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from prompt import bundled_model_dir
+from prompt import Api, NoTokensError, bundled_model_dir, view_request
 from prompt.models import MAX_NAMES
-from protocol import WorkerId, WorkerSpec
+from protocol import EngineKind, WorkerId, WorkerSpec
 from router.shelf import PromptShelf, Rung
 
 
@@ -16,11 +17,13 @@ def spec(
     aliases: tuple[str, ...] = (),
     adapters: tuple[str, ...] = (),
     worker: str = "w",
+    engine: EngineKind = EngineKind.UNKNOWN,
 ) -> WorkerSpec:
     return WorkerSpec(
         WorkerId(worker),
         f"http://{worker}",
         model,
+        engine=engine,
         tokenizer=tokenizer,
         aliases=aliases,
         adapters=adapters,
@@ -94,3 +97,34 @@ def test_models_of_workers_that_went_make_room() -> None:
     for number in range(MAX_NAMES + 1):
         shelve(shelf, spec(f"m{number}", tokenizer=str(bundled_model_dir())))
     assert shelf.shelved(f"m{MAX_NAMES}").rung is Rung.ENGINE
+
+
+@pytest.mark.parametrize(
+    ("engines", "has_tokens"),
+    [
+        ((EngineKind.VLLM, EngineKind.UNKNOWN), True),
+        ((EngineKind.SGLANG, EngineKind.SGLANG), False),
+        ((EngineKind.VLLM, EngineKind.SGLANG), False),
+    ],
+)
+def test_a_chat_that_engines_render_differently_has_no_tokens_where_sglang_serves_it(
+    engines: tuple[EngineKind, EngineKind], *, has_tokens: bool
+) -> None:
+    shelf = PromptShelf({"m": bundled_model_dir(), "other": bundled_model_dir()})
+    first, second = engines
+    shelve(shelf, spec(engine=first), spec(worker="w2", engine=second), spec("other", worker="w3"))
+    parts = b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}'
+    plain = b'{"messages": [{"role": "user", "content": "hi"}]}'
+    found = [
+        _has_tokens(shelf, name, body)
+        for name, body in (("m", parts), ("m", plain), ("other", parts))
+    ]
+    assert found == [has_tokens, True, True]
+
+
+def _has_tokens(shelf: PromptShelf, name: str, body: bytes) -> bool:
+    model = shelf.prompt_model(name)
+    assert model is not None
+    with contextlib.suppress(NoTokensError):
+        return bool(model.prompt_tokens(view_request(Api.CHAT, body)).tokens)
+    return False

@@ -26,7 +26,6 @@ class Apply:
 
     seq: int
     batch: EventBatch
-    is_replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,10 @@ class RequestReplay:
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss:
-    """Batches ``first_seq`` up to ``last_seq`` are lost for good: older claims are doubtful.
+    """Batches ``first_seq`` up to ``last_seq`` are lost for good, or can be read in part only.
 
-    ``last_seq`` is None where nobody knows how many are missing (a publisher that stopped answering).
+    Claims made so far are doubtful. ``last_seq`` is None where nobody knows how many are missing (a
+    publisher that stopped answering).
     """
 
     first_seq: int

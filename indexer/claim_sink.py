@@ -17,7 +17,7 @@ class ClaimSink(Protocol):
         """Drop every claim of the rank."""
 
     def record_loss(self, rank: Rank, now: float) -> None:
-        """Batches are lost for good: the rank's older claims are doubtful."""
+        """Batches are lost for good, or in part: the rank's claims so far are doubtful."""
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         """How far the rank's stream can be believed from here on."""

@@ -8,6 +8,7 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     live, lower, same bytes   dropped: a duplicate, or an overlap with a replay
     live, lower, other bytes  the publisher restarted: everything is forgotten and begins again
     live, unreadable          missing like one never heard; lost if its replay is unreadable too
+    unreadable event          the rest is applied, and the batch is a loss: a replay says the same
     first heard, 0            applied: nothing was before it
     first heard, n > 0        held; replay from 0. Without a replay socket we have joined late
     replayed, old             dropped
@@ -137,7 +138,7 @@ class EventStream:
             and heard.batch is not None
         ):
             self._last_live = heard.seq
-            return [position.apply(heard, heard.batch, now, is_replayed=False)]
+            return position.apply(heard, heard.batch, now, is_replayed=False)
         if self._mode is _Mode.CHECK:  # the live socket speaks: nothing is left to check
             self._mode = _Mode.FOLLOW
         if heard.seq < position.expected:

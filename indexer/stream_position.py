@@ -1,7 +1,9 @@
 """How far a stream has come in a publisher's numbering, and how far its claims can be believed.
 
-Batches are accounted for one after the other: applied, or declared lost. What was missed before the
-first applied batch is no loss, for no claim rests on it.
+Batches are accounted for one after the other: applied, or declared lost, or both: where some event of a
+batch cannot be read, what the others say is applied, and what the rank holds is no longer known. An event
+of an unknown kind is none of ours, and costs nothing. What was missed before the first applied batch is no
+loss, for no claim rests on it.
 
     standing    None ──0──▶ EXACT ──loss──▶ DEGRADED ──full clear──▶ EXACT
                   └───n>0──▶ JOINED ─loss──▶ DEGRADED      forget: back to None
@@ -12,7 +14,7 @@ from indexer.heard_batch import HeardBatch
 from indexer.payload_ring import PayloadRing
 from indexer.stream_status import StreamCounters
 from indexer.trust import Trust
-from protocol import AllBlocksCleared, EventBatch
+from protocol import AllBlocksCleared, EventBatch, SkipReason
 
 
 class StreamPosition:
@@ -25,11 +27,13 @@ class StreamPosition:
         ring: digests of what was accounted for.
         last_event_at: when a batch was last applied, monotonic seconds.
         last_ts: publisher's clock of that batch.
+        last_loss: the last declared loss.
     """
 
     __slots__ = (
         "_counters",
         "last_event_at",
+        "last_loss",
         "last_ts",
         "next_seq",
         "num_applied",
@@ -45,6 +49,7 @@ class StreamPosition:
         self.num_applied = 0
         self.last_event_at: float | None = None
         self.last_ts: float | None = None
+        self.last_loss: RecordLoss | None = None
 
     @property
     def expected(self) -> int:
@@ -64,7 +69,7 @@ class StreamPosition:
         assert heard.seq >= expected, f"{heard.seq} is below {expected}"
         lost = self._lose(expected, heard.seq - 1) if heard.seq > expected else []
         if heard.batch is not None:
-            return [*lost, self.apply(heard, heard.batch, now, is_replayed=is_replayed)]
+            return [*lost, *self.apply(heard, heard.batch, now, is_replayed=is_replayed)]
         self._counters.unreadable += 1
         lost += self._lose(heard.seq, heard.seq)
         self.ring.remember(heard.seq, heard.payload)
@@ -72,7 +77,7 @@ class StreamPosition:
 
     def apply(
         self, heard: HeardBatch, batch: EventBatch, now: float, *, is_replayed: bool
-    ) -> Apply:
+    ) -> list[StreamAction]:
         """Account for ``batch`` under the number that is expected. O(events)."""
         self.next_seq = heard.seq + 1
         self.num_applied += 1
@@ -81,15 +86,17 @@ class StreamPosition:
         self.last_ts = batch.ts
         if self._count(batch, is_replayed=is_replayed) or self.standing is None:
             self.standing = Trust.EXACT
-        return Apply(heard.seq, batch, is_replayed)
+        applied = Apply(heard.seq, batch)
+        if not batch.skipped or set(batch.skipped) == {SkipReason.UNKNOWN_EVENT}:
+            return [applied]
+        self._counters.partly_read += 1
+        return [applied, self._record_loss(heard.seq, heard.seq)]
 
     def doubt(self) -> list[StreamAction]:
         """Nobody knows what was published after the last batch: claims may be out of date."""
         if not self.num_applied:
             return []
-        self.standing = Trust.DEGRADED
-        self._counters.losses += 1
-        return [RecordLoss(self.expected, None)]
+        return [self._record_loss(self.expected, None)]
 
     def start_empty(self) -> None:
         """The publisher has published nothing yet."""
@@ -107,10 +114,14 @@ class StreamPosition:
             self.standing = Trust.JOINED
             self._counters.missed_before_join += num_batches
             return []
+        self._counters.lost_batches += num_batches
+        return [self._record_loss(first_seq, last_seq)]
+
+    def _record_loss(self, first_seq: int, last_seq: int | None) -> RecordLoss:
         self.standing = Trust.DEGRADED
         self._counters.losses += 1
-        self._counters.lost_batches += num_batches
-        return [RecordLoss(first_seq, last_seq)]
+        self.last_loss = RecordLoss(first_seq, last_seq)
+        return self.last_loss
 
     def _count(self, batch: EventBatch, *, is_replayed: bool) -> int:
         """Count a batch; returns the number of full clears in it."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from indexer.actions import RecordLoss
 from indexer.trust import Trust
 from protocol import Rank, SkipReason
 
@@ -33,7 +34,8 @@ class StreamCounters:
         duplicates: live batches dropped because they were applied or held already.
         replayed_old: replayed batches dropped because they were not above the last applied.
         gaps: jumps of the live number.
-        losses: declared losses, of ``lost_batches`` batches where their number is known.
+        losses: declared losses, of ``lost_batches`` batches where their number is known, or of one
+            that was applied as far as it can be read (``partly_read``).
         missed_before_join: batches published before we listened and not replayed: no claim rests on
             them, so they are no loss.
         unreadable: batches lost because the payload cannot be decoded, by replay neither.
@@ -55,6 +57,7 @@ class StreamCounters:
     gaps: int = 0
     losses: int = 0
     lost_batches: int = 0
+    partly_read: int = 0
     missed_before_join: int = 0
     unreadable: int = 0
     resets: dict[ResetCause, int] = field(default_factory=dict)
@@ -90,6 +93,7 @@ class StreamStatus:
         held_batches: live batches held during a replay.
         last_event_at: when a batch was last applied, monotonic seconds.
         last_ts: publisher's wall clock of that batch, seconds since the epoch.
+        last_loss: which batches were last declared lost; None before the first time.
     """
 
     rank: Rank
@@ -101,6 +105,7 @@ class StreamStatus:
     held_bytes: int
     last_event_at: float | None
     last_ts: float | None
+    last_loss: RecordLoss | None
     counters: StreamCounters
 
     def lag_s(self, wall_offset_s: float) -> float | None:

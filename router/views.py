@@ -69,6 +69,8 @@ class StreamView(_View):
     Attributes:
         lag_s: publication to application of the last batch, the two machines' clocks included.
         last_event_age_s: since a batch was last applied.
+        last_loss: numbers of the batches that were last lost for good, or read in part only; ``last_seq``
+            null where nobody knows how many.
         counters: everything that happened on it, by name.
     """
 
@@ -79,6 +81,7 @@ class StreamView(_View):
     held_batches: int
     lag_s: float | None
     last_event_age_s: float | None
+    last_loss: Mapping[str, int | None] | None
     counters: Mapping[str, object]
 
 
@@ -218,6 +221,7 @@ def stream_view(
         held_batches=status.held_batches,
         lag_s=None if lag_s is None else round(lag_s, 6),
         last_event_age_s=None if last is None else round(now - last, 6),
+        last_loss=None if status.last_loss is None else asdict(status.last_loss),
         counters=asdict(status.counters),
     )
 
@@ -232,6 +236,7 @@ def silent_stream_view(source: EventSource) -> StreamView:
         held_batches=0,
         lag_s=None,
         last_event_age_s=None,
+        last_loss=None,
         counters={},
     )
 

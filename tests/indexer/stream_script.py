@@ -6,13 +6,15 @@
     connected, disconnected
     tick 10         time passes, to the tenth second
 
-A number may be followed by ``b`` (another process: other bytes), ``?`` (an unreadable payload) or ``!``
-(the batch holds a full clear). After ``->`` stand the actions, after ``|`` the trust where it matters:
+A number may be followed by ``b`` (another process: other bytes), ``?`` (an unreadable payload), ``!`` (the
+batch holds a full clear), ``~`` (its last event cannot be read) or ``*`` (is of an unknown kind). After ``->`` stand the actions, after ``|`` the trust where it matters:
 
     live 8   -> replay 5           | rebuilding
 """
 
 from collections.abc import Sequence
+
+import msgpack
 
 from indexer import (
     Apply,
@@ -27,6 +29,8 @@ from indexer import (
 )
 from protocol import AllBlocksCleared, BlockStored, EventBatch, KvEvent, encode_batch
 
+SMALL = StreamLimits(hold_batches=3, hold_bytes=10_000, remembered_payloads=2, replay_rounds=2)
+
 _ENDINGS = {
     "end": ReplayEnding.COMPLETE,
     "cut": ReplayEnding.CUT,
@@ -40,12 +44,22 @@ def payload(seq: int, marks: str = "") -> bytes:
     stored = BlockStored([seq], None, [seq], 1, "GPU")
     events: list[KvEvent] = [AllBlocksCleared(), stored] if "!" in marks else [stored]
     packed = encode_batch(EventBatch(ts, events, 0))
+    if "~" in marks:
+        packed = _with_event(packed, ["BlockRemoved", ["no hash"]])
+    if "*" in marks:
+        packed = _with_event(packed, ["BlockMoved", [seq]])
     return b"\xc1" + packed if "?" in marks else packed
+
+
+def _with_event(packed: bytes, event: list[object]) -> bytes:
+    ts, events, rank = msgpack.unpackb(packed)
+    extended: bytes = msgpack.packb([ts, [*events, event], rank])
+    return extended
 
 
 def heard(word: str) -> HeardBatch:
     """``3b`` and the like as a message."""
-    digits = word.rstrip("b?!")
+    digits = word.rstrip("b?!~*")
     return HeardBatch.read(int(digits), payload(int(digits), word[len(digits) :]))
 
 

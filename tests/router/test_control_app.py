@@ -10,7 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from indexer.trust import Trust
 from prompt import bundled_model_dir
-from protocol import AllBlocksCleared, BlockStored, EventBatch, Rank, WorkerId
+from protocol import (
+    AllBlocksCleared,
+    BlockStored,
+    EventBatch,
+    LiveMessage,
+    Rank,
+    WorkerId,
+    encode_batch,
+    live_frames,
+)
 from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.fleet_debug import FleetDebug
@@ -199,6 +208,22 @@ async def test_workers_in_full() -> None:
         assert first["prompt_model"]["rung"] == "none"
         assert (second["state"], second["ranks"]) == ("pending", [])
         assert (totals["gpu_claims"], totals["ranks"]) == (2, 1)
+
+
+async def test_the_last_loss_of_a_stream_is_named() -> None:
+    with fleet() as one:
+        spoken = source()
+        one.learn("w0", sources=(spoken,))
+        for seq in (0, 3):
+            payload = encode_batch(EventBatch(float(seq), []))
+            frames = live_frames(LiveMessage(b"", seq, payload))
+            one.brains.intake.on_live(spoken, frames, one.clock.now)
+        async with control(one) as (client, _):
+            ((first,),) = [
+                worker["ranks"] for worker in (await client.get("/debug/workers")).json()
+            ]
+        assert first["stream"]["last_loss"] == {"first_seq": 1, "last_seq": 2}
+        assert first["stream"]["counters"]["lost_batches"] == 2
 
 
 async def test_findings_are_listed() -> None:

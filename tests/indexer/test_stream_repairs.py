@@ -1,0 +1,80 @@
+"""Claims in doubt: a full replay takes their place later, or a clear ends the doubt."""
+
+import pytest
+
+from tests.indexer.stream_script import play
+
+SCRIPTS = {
+    "a replay that hangs is a loss, and a full replay repairs it later": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        fail            -> lost 1-2, apply 3    | degraded
+        tick 10         -> replay 0             | rebuilding
+        live 4          ->
+        reply 0 1 2 3   -> forget rebuilt, apply 0, apply 1, apply 2, apply 3
+        end             -> apply 4              | exact
+        tick 10.5       ->
+    """,
+    "a repair that finds a truncated buffer is the last one": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        fail            -> lost 1-2, apply 3    | degraded
+        tick 10         -> replay 0
+        reply 2 3       ->
+        end             ->                      | degraded
+        tick 11         -> replay 3             | degraded
+        reply 3         ->
+        end             ->                      | degraded
+        tick 30         ->
+    """,
+    "repairs that fail come ever more seldom": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        fail            -> lost 1-2, apply 3
+        tick 10         -> replay 0
+        fail            ->                      | degraded
+        tick 29         -> replay 3             | degraded
+        fail            ->                      | degraded
+        tick 30         -> replay 0             | rebuilding
+        fail            ->                      | degraded
+        live 4          -> apply 4              | degraded
+        tick 30.5       ->
+    """,
+    "a replay that completes makes the next repair prompt": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        fail            -> lost 1-2, apply 3    | degraded
+        tick 10         -> replay 0
+        fail            ->
+        tick 30         -> replay 0
+        reply 0 1 2 3   -> forget rebuilt, apply 0, apply 1, apply 2, apply 3
+        end             ->                      | exact
+        live 5          -> replay 4
+        fail            -> lost 4-4, apply 5    | degraded
+        tick 40         -> replay 0             | rebuilding
+    """,
+    "a replay that breaks off leaves its end in doubt": """
+        connected       -> replay 0             | rebuilding
+        reply 0 1       -> apply 0, apply 1
+        fail            -> lost 2-              | degraded
+        tick 10         -> replay 0
+        reply 0 1 2     -> forget rebuilt, apply 0, apply 1, apply 2
+        end             ->                      | exact
+    """,
+    "a full clear ends every doubt": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        end             -> lost 1-2, apply 3    | degraded
+        live 4!         -> apply 4              | exact
+    """,
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_with_replay(script: str) -> None:
+    play(script)
+
+
+def test_clears_are_counted() -> None:
+    counters = play(SCRIPTS["a full clear ends every doubt"]).counters
+    assert (counters.clears, counters.events) == (1, 4)

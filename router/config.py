@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import orjson
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -40,6 +38,7 @@ from router.config_sources import (
     read_yaml,
     without_nones,
 )
+from router.worker_entry import WorkerEntry
 from scoring import PolicyName, RateName, with_hit_weights
 
 __all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
@@ -52,43 +51,6 @@ Weight = Annotated[float, Field(ge=0, lt=1)]
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _worker_url(value: str) -> str:
-    """A base URL: scheme, host, port, perhaps a path; no trailing slash."""
-    url = value.strip().rstrip("/")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"not an http URL: {value!r}")
-    if parts.query or parts.fragment or parts.username is not None:
-        raise ValueError("a worker's URL has no credentials, query or fragment")
-    _ = parts.port  # raises ValueError where it is no port
-    return url
-
-
-WorkerUrl = Annotated[str, AfterValidator(_worker_url)]
-
-
-class WorkerEntry(_Section):
-    """One worker. A plain string stands for its URL.
-
-    Attributes:
-        url: base URL of the engine.
-        name: as decisions and headers show it; host and port of the URL where it is not given.
-    """
-
-    url: WorkerUrl
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,128}$")] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_string(cls, value: object) -> object:
-        return {"url": value} if isinstance(value, str) else value
-
-    @property
-    def worker(self) -> str:
-        """The worker's id."""
-        return self.name or urlsplit(self.url).netloc
 
 
 class EngineRates(_Section):

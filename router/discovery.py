@@ -3,14 +3,14 @@
 Pure: reads the answers of the engine's information routes. SGLang says everything in ``/server_info``;
 vLLM says it in ``/v1/models``, ``/version``, ``/kv_event_sources`` and ``/metrics``. Wildcard hosts in
 event endpoints stand for the worker's own. A field of an odd type is taken as absent, and an engine that
-says nothing of events is served without them.
+says nothing of events is served without them, unless they are named for it.
 
 Source: SGLang 0.5.23 ``/server_info``; vLLM 0.32.0 routes (recorded).
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
@@ -60,6 +60,20 @@ class Discovered:
     is_asleep: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class NamedEvents:
+    """Event endpoints that somebody names for an engine that does not tell its own.
+
+    Attributes:
+        endpoint: ``tcp://host:port`` of rank 0; further ranks have the ports after it.
+        replay_endpoint: likewise; None where there is none.
+    """
+
+    endpoint: str
+    replay_endpoint: str | None = None
+    topic: str = ""
+
+
 def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Discovered:
     """Make a specification from what the engine says.
 
@@ -71,6 +85,23 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
     if "served_model_name" in info or "tokenizer_path" in info or "kv_events" in info:
         return Discovered(_sglang(worker, url, cards, info), cards)
     return Discovered(_vllm(worker, url, cards, answers), cards, _is_asleep(answers.metrics or ""))
+
+
+def with_named_events(found: Discovered, named: NamedEvents) -> Discovered:
+    """The worker with these event endpoints instead of its own, one a rank while ports last."""
+    spec = found.spec
+    sources = []
+    for rank in spec.ranks:
+        endpoint = _endpoint_of_rank(named.endpoint, rank.dp_rank, spec.url)
+        replay = _endpoint_of_rank(named.replay_endpoint, rank.dp_rank, spec.url)
+        if endpoint is not None:
+            sources.append(EventSource(rank, endpoint, replay, named.topic))
+    return replace(found, spec=replace(spec, sources=tuple(sources)))
+
+
+def is_endpoint(value: str) -> bool:
+    """Is it ``tcp://host:port``? The host may be a wildcard."""
+    return _reachable_endpoint(value, "http://host") is not None
 
 
 def _sglang(
@@ -132,7 +163,7 @@ def _vllm(
     if not names.models:
         raise NotAWorkerError("/v1/models names no model")
     model = names.models[0]
-    sources = _vllm_sources(worker, url, _fields(answers.event_sources))
+    sources = _vllm_sources(worker, url, _by_rank(answers.event_sources))
     engines = _engine_labels(answers.metrics or "")
     num_ranks = max([source.rank.dp_rank + 1 for source in sources] + [len(engines), 1])
     version = _text(_fields(answers.version).get("version"))
@@ -169,6 +200,17 @@ def _vllm_sources(
         topic = _text(fields.get("topic")) or ""
         sources.append(EventSource(Rank(worker, int(name)), endpoint, replay, topic))
     return tuple(sources)
+
+
+def _by_rank(event_sources: object) -> Mapping[str, object]:
+    """Rank → fields: as an object by rank, or as an array whose entries name theirs or stand in order."""
+    if not isinstance(event_sources, list):
+        return _fields(event_sources)
+    named = [_fields(one).get("data_parallel_rank") for one in event_sources]
+    return {
+        str(index if rank is None else rank): one
+        for index, (rank, one) in enumerate(zip(named, event_sources, strict=True))
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +272,11 @@ def _reachable_endpoint(value: object, url: str) -> str | None:
     if found is None or _port(int(found.group(2))) is None:
         return None
     return f"tcp://{_reachable_host(found.group(1), url)}:{found.group(2)}"
+
+
+def _endpoint_of_rank(base: str | None, dp_rank: int, url: str) -> str | None:
+    head, _, port = (base or "").rpartition(":")
+    return _reachable_endpoint(f"{head}:{int(port) + dp_rank}", url) if port.isdigit() else None
 
 
 def _reachable_host(host: str, url: str) -> str:

@@ -15,7 +15,7 @@ from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerLimits
-from router.discovery import Discovered
+from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
 from router.own_routes import Readiness
 from router.shelf import PromptShelf, Shelved
@@ -80,7 +80,9 @@ class Registry:
 
     # -- who there is ------------------------------------------------------------------------------
 
-    def add(self, worker: WorkerId, url: str, now: float) -> WorkerRecord:
+    def add(
+        self, worker: WorkerId, url: str, now: float, events: NamedEvents | None = None
+    ) -> WorkerRecord:
         """List a worker; it takes part once it has been learned.
 
         Raises:
@@ -97,6 +99,7 @@ class Registry:
             HealthRecord(self._limits.health_threshold),
             Breaker(self._limits.breaker),
             since=now,
+            events=events,
         )
         self._records[worker] = record
         return record

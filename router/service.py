@@ -93,7 +93,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     shelf, counters = PromptShelf(config.tokenizers, config.tokenizer_backend), DataCounters()
     registry = Registry(Brains(index, planner, intake, subscriber, shelf), _registry_limits(config))
     for entry in config.workers:
-        registry.add(WorkerId(entry.worker), entry.url, now)
+        registry.add(WorkerId(entry.worker), entry.url, now, entry.named_events())
     async with AsyncExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         upstream = await stack.enter_async_context(open_upstream(_upstream_timeouts(config)))

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 
+from router.discovery import with_named_events
 from router.probe import ProbeError, Prober
 from router.registry import Registry
 from router.shelf import PromptShelf
@@ -109,6 +110,8 @@ class Watcher:
         worker, loop = record.worker, asyncio.get_running_loop()
         try:
             found = await self._prober.describe(worker, record.url)
+            if record.events is not None:
+                found = with_named_events(found, record.events)
             shelved = await loop.run_in_executor(self._loader, self._shelf.load, found.spec)
             if self._is_current(record):
                 self._registry.learned(worker, found, shelved, self._clock())

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from protocol import WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerState
-from router.discovery import Discovered
+from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
 from scoring import Exclusion
 
@@ -26,6 +26,7 @@ class WorkerRecord:
     """One worker, from its coming to its going: one that comes again is another one.
 
     Attributes:
+        events: endpoints that the operator names, in place of what the worker says.
         since: when it was added, or learned as what it is now; monotonic seconds.
         discovered: None until it was reached.
         error: why the last attempt to learn it failed; None where it did not.
@@ -36,6 +37,7 @@ class WorkerRecord:
     health: HealthRecord
     breaker: Breaker
     since: float
+    events: NamedEvents | None = None
     discovered: Discovered | None = None
     is_draining: bool = False
     error: str | None = None

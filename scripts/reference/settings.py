@@ -38,17 +38,19 @@ def _table(model: type[BaseModel], prefix: str) -> str:
         meaning = meanings.get(name) or (intro(section) if section else None)
         if meaning is None:
             raise UndocumentedFieldError(f"{model.__name__}.{name}")
-        typed = f"[section](#{name})" if section else _type(field)
+        anchor = f"{prefix}{name}".replace(".", "")
+        typed = f"[section](#{anchor})" if section else _type(field)
         default = "" if section else _default(field)
         rows.append((code(prefix + name), typed, default, sentence(meaning)))
     return table(("field", "type", "default", "meaning"), rows)
 
 
-def _sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+def _sections(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     for name, field in model.model_fields.items():
         section = _section_of(field)
         if section is not None:
-            yield name, section
+            yield prefix + name, section
+            yield from _sections(section, f"{prefix}{name}.")
 
 
 def _section_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -8,6 +8,7 @@ import pytest
 
 from protocol import DEFAULT_ENGINE_MODEL
 from router.config import ConfigError, RouterConfig, is_loopback, load_config
+from router.discovery import NamedEvents
 from scoring import PolicyName, RateName
 
 
@@ -52,6 +53,16 @@ def test_workers_as_strings_and_mappings(file: Path) -> None:
         ("http://a:1", "a:1"),
         ("http://b:2", "second"),
     ]
+
+
+def test_event_endpoints_named_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "kvroute.yaml"
+    path.write_text(
+        "workers:\n- url: http://a:1\n  events: {endpoint: 'tcp://*:5557', topic: kv}\n- http://b:1\n"
+    )
+    first, second = load(path).workers
+    assert first.named_events() == NamedEvents("tcp://*:5557", None, "kv")
+    assert second.named_events() is None
 
 
 @pytest.mark.parametrize(
@@ -106,6 +117,11 @@ def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> No
         (
             {"workers": ["http://a:1", {"url": "http://a:1", "name": "b"}]},
             "workers.1.url: a second worker at http://a:1",
+        ),
+        ({"workers": [{"url": "http://a", "events": {}}]}, "workers.0.events.endpoint: "),
+        (
+            {"workers": [{"url": "http://a", "events": {"endpoint": "tcp://a:0"}}]},
+            "workers.0.events.endpoint: not tcp://host:port",
         ),
         ({"port": 70_000}, "port: "),
         ({"port": "x"}, "port: "),

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import EngineKind, EventSource, Rank, WorkerId
-from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
+from router.discovery import (
+    Discovered,
+    NamedEvents,
+    NotAWorkerError,
+    WorkerAnswers,
+    describe_worker,
+    with_named_events,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 W = WorkerId("w")
@@ -125,6 +132,35 @@ def test_vllm_ranks_aliases_and_adapters() -> None:
     assert [source.rank.dp_rank for source in spec.sources] == list(range(12))
     assert spec.sources[11] == EventSource(Rank(W, 11), "tcp://10.1.2.3:5568", None, "")
     assert (spec.aliases, spec.adapters) == (("tiny-alias",), ("my-lora",))
+
+
+@pytest.mark.parametrize("names", [(1, 0), (None, None), ("1", "0")])
+def test_vllm_may_list_its_ranks(names: tuple[object, object]) -> None:
+    ports = (5558, 5557) if names[0] is not None else (5557, 5558)
+    sources = [
+        {"data_parallel_rank": name, "endpoint": f"tcp://*:{port}", "topic": "t"}
+        for name, port in zip(names, ports, strict=True)
+    ]
+    spec = describe(WorkerAnswers(models=MODELS, event_sources=sources)).spec
+    assert spec.num_ranks == 2
+    assert spec.sources == (
+        EventSource(Rank(W, 0), "tcp://10.1.2.3:5557", None, "t"),
+        EventSource(Rank(W, 1), "tcp://10.1.2.3:5558", None, "t"),
+    )
+
+
+def test_named_events_stand_in_for_those_that_are_not_told() -> None:
+    metrics = "\n".join(
+        f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} 0.0' for rank in range(2)
+    )
+    found = describe(WorkerAnswers(models=MODELS, metrics=metrics))
+    named = NamedEvents("tcp://*:5557", "tcp://10.9.9.9:5657", "kv")
+    assert with_named_events(found, named).spec.sources == (
+        EventSource(Rank(W, 0), "tcp://10.1.2.3:5557", "tcp://10.9.9.9:5657", "kv"),
+        EventSource(Rank(W, 1), "tcp://10.1.2.3:5558", "tcp://10.9.9.9:5658", "kv"),
+    )
+    last = with_named_events(found, NamedEvents("tcp://*:65535")).spec.sources
+    assert last == (EventSource(Rank(W, 0), "tcp://10.1.2.3:65535", None, ""),)
 
 
 def test_vllm_without_the_sources_route_counts_ranks_by_its_metrics() -> None:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from protocol import WorkerId, WorkerSpec
+from protocol import EventSource, Rank, WorkerId, WorkerSpec
+from router.discovery import NamedEvents
 from router.probe import open_prober
 from router.registry import RegistryLimits
 from router.shelf import PromptShelf, Shelved
@@ -89,6 +90,17 @@ async def test_a_worker_that_changes_is_learned_again() -> None:
             cards = engine.pages["/v1/models"]["data"]  # type: ignore[index]
             cards.append({"id": "lora", "parent": "m"})
             await until(lambda: one.plan("lora") == worker)
+
+
+async def test_named_events_are_followed_whatever_the_engine_says() -> None:
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            worker, named = WorkerId(engine.name), NamedEvents("tcp://*:5557", topic="kv")
+            one.registry.add(worker, engine.url, one.clock.now, named)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            (spec,) = one.registry.specs()
+            assert spec.sources == (EventSource(Rank(worker), "tcp://127.0.0.1:5557", None, "kv"),)
 
 
 async def test_a_dead_worker_is_excluded_and_restored_unaided() -> None:

@@ -1,0 +1,81 @@
+"""One worker as the configuration names it: its URL, and what it does not tell itself."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from router.discovery import NamedEvents, is_endpoint
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+def _worker_url(value: str) -> str:
+    """A base URL: scheme, host, port, perhaps a path; no trailing slash."""
+    url = value.strip().rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"not an http URL: {value!r}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("a worker's URL has no credentials, query or fragment")
+    _ = parts.port  # raises ValueError where it is no port
+    return url
+
+
+WorkerUrl = Annotated[str, AfterValidator(_worker_url)]
+
+
+def _event_endpoint(value: str) -> str:
+    if not is_endpoint(value):
+        raise ValueError(f"not tcp://host:port: {value!r}")
+    return value
+
+
+EventEndpoint = Annotated[str, AfterValidator(_event_endpoint)]
+
+
+class EventEndpoints(BaseModel):
+    """Where a worker publishes its events, for an engine whose routes do not tell: vLLM without
+    `/kv_event_sources`.
+
+    Attributes:
+        endpoint: `tcp://host:port` of rank 0, rank n having port + n; `*` is the worker's own host.
+        replay_endpoint: likewise, where the engine has one.
+        topic: as the engine is told.
+    """
+
+    model_config = _STRICT
+
+    endpoint: EventEndpoint
+    replay_endpoint: EventEndpoint | None = None
+    topic: str = ""
+
+
+class WorkerEntry(BaseModel):
+    """One worker. A plain string stands for its URL.
+
+    Attributes:
+        url: base URL of the engine.
+        name: as decisions and headers show it; host and port of the URL where it is not given.
+        events: in place of the event endpoints that the engine tells.
+    """
+
+    model_config = _STRICT
+
+    url: WorkerUrl
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,128}$")] | None = None
+    events: EventEndpoints | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_string(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+    @property
+    def worker(self) -> str:
+        """The worker's id."""
+        return self.name or urlsplit(self.url).netloc
+
+    def named_events(self) -> NamedEvents | None:
+        """As discovery takes them."""
+        return None if self.events is None else NamedEvents(**self.events.model_dump())

@@ -4,62 +4,38 @@ from collections.abc import Sequence
 
 from starlette.types import Send
 
-from router.errors import FrontDoorError
-from router.headers import RawHeader
-
-
-class AnswerTooLongError(Exception):
-    """The answer cannot be collected."""
-
-
-MAX_COLLECTED_BYTES = 64 * 1024 * 1024
+from router.errors import FrontDoorError, sse_error
+from router.headers import RawHeader, read_answer_head
 
 
 class Answer:
-    """Writes head and body, and remembers how far it has come. A client that left is written to in vain.
+    """Writes head and body, and remembers how far it has come. A client that left is written to in vain."""
 
-    A client of HTTP/1.0 does not know chunks: an answer without a length is collected for it, up to
-    ``MAX_COLLECTED_BYTES``, and sent with one; a longer one stays unfinished.
-    """
+    __slots__ = ("_headers", "_last_chunk", "_send", "is_begun", "is_finished", "status")
 
-    __slots__ = ("_collected", "_head", "_knows_chunks", "_send", "is_begun", "status")
-
-    def __init__(self, send: Send, *, knows_chunks: bool = True) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._knows_chunks = knows_chunks
-        self._head: list[RawHeader] | None = None
-        self._collected = bytearray()
+        self._headers: Sequence[RawHeader] = ()
+        self._last_chunk = b""
         self.is_begun = False
+        self.is_finished = False
         self.status = 0
 
     async def begin(self, status: int, headers: Sequence[RawHeader]) -> None:
-        """Send status and header section."""
+        """Send status and header section, names in lower case."""
         self.status = status
-        has_length = any(name == b"content-length" for name, _ in headers)
-        if not self._knows_chunks and not has_length and status not in (204, 304):
-            self._head = list(headers)
-            return
-        self._head = None
+        self._headers = headers
         self.is_begun = True
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": list(headers)}
-        )
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, chunk: bytes) -> None:
         """Send a part of the body; waits while the client reads too slowly."""
-        if self._head is None:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        elif len(self._collected) + len(chunk) <= MAX_COLLECTED_BYTES:
-            self._collected += chunk
-        else:
-            raise AnswerTooLongError
+        self._last_chunk = chunk or self._last_chunk
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def finish(self, chunk: bytes = b"") -> None:
         """Send the last part of the body."""
-        if self._head is not None:
-            await self.write(chunk)
-            head, chunk = self._head, bytes(self._collected)
-            await self.begin(self.status, [*head, (b"content-length", b"%d" % len(chunk))])
+        self.is_finished = True
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
     async def whole(self, status: int, headers: Sequence[RawHeader], body: bytes) -> None:
@@ -70,3 +46,15 @@ class Answer:
     async def refuse(self, error: FrontDoorError, more: Sequence[RawHeader] = ()) -> None:
         """Send an answer of the front door's own."""
         await self.whole(error.status, [*error.headers(), *more], error.body())
+
+    async def break_off(self, error: FrontDoorError) -> None:
+        """Say why a stream ends early, in a last event, where the framing leaves room for it.
+
+        The answer stays unfinished: the server breaks the transfer off, so that the client can tell.
+        """
+        head = read_answer_head(self._headers, self.status)
+        if not head.is_event_stream or head.is_encoded or head.has_length:
+            return
+        ends_event = not self._last_chunk or self._last_chunk.endswith((b"\n\n", b"\r\n\r\n"))
+        event = sse_error(error)
+        await self.write(event if ends_event else b"\n\n" + event)

@@ -18,7 +18,7 @@ from prompt import Api, api_of_path
 from router.answer import Answer
 from router.body import BodyTooLargeError, ClientClosedError, discard_body, read_body
 from router.counters import DataCounters
-from router.disconnect import DisconnectWatch
+from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
 from router.exchange import Exchange, Forward, Relay, is_unknown_model
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
@@ -75,7 +75,7 @@ class DataApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
-        answer = Answer(send, knows_chunks=scope["http_version"] != "1.0")
+        answer = Answer(send)
         path: str = scope["path"]
         own = own_answer(scope["method"], path, self._fleet)
         if own is not None:
@@ -128,12 +128,13 @@ class DataApp:
     ) -> None:
         started_at = self._relay.clock()
         head, request_id = identity
-        body = await self._admit(head, receive)
+        connection: ClientConnection = scope["extensions"]["kvroute.connection"]
+        body = await self._admit(head, receive, connection)
         if head.illegible is not None:
             self._counters.illegible_headers += 1
             message = f"the value of the header field {head.illegible} is not UTF-8"
             raise FrontDoorError(ErrorKind.MALFORMED, message, param=head.illegible)
-        with DisconnectWatch(receive):
+        with DisconnectWatch(connection):
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)
             forward = Forward(
@@ -148,7 +149,9 @@ class DataApp:
             )
             await Exchange(self._relay, forward, answer).run()
 
-    async def _admit(self, head: RequestHead, receive: Receive) -> bytes:
+    async def _admit(
+        self, head: RequestHead, receive: Receive, connection: ClientConnection
+    ) -> bytes:
         """The request's body, if there is room for it.
 
         Raises:
@@ -159,6 +162,8 @@ class DataApp:
             counters.overloaded += 1
             raise _UnreadError(ErrorKind.OVERLOADED, "too many requests are in flight")
         if (head.content_length or 0) <= limits.max_body_bytes:
+        if connection.is_surplus:
+            raise _UnreadError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
             with suppress(BodyTooLargeError):
                 return await read_body(receive, limits.max_body_bytes)
         counters.body_too_large += 1

@@ -1,36 +1,48 @@
 """Cancel the work of a request when its client leaves, in whatever phase it is."""
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
-
-from starlette.types import Receive
+from typing import Protocol
 
 from router.body import ClientClosedError
+
+
+class ClientConnection(Protocol):
+    """A client's connection, as the server shows it.
+
+    Attributes:
+        has_left: the client closed it.
+        is_surplus: it is one more than the port takes.
+        on_leave: called once when the client closes it.
+    """
+
+    has_left: bool
+    is_surplus: bool
+    on_leave: Callable[[], None] | None
 
 
 class DisconnectWatch:
     """Within the block, a client that closes its connection cancels the current task.
 
     The cancellation comes out of the block as ``ClientClosedError``; one that somebody else asked for
-    stays a ``CancelledError``. The request's body must have been read. The watch owns one task, which
-    ends with the block.
+    stays a ``CancelledError``. One request at a time watches a connection.
     """
 
-    __slots__ = ("_has_left", "_is_active", "_num_cancelling", "_receive", "_task", "_watcher")
+    __slots__ = ("_connection", "_has_left", "_num_cancelling", "_task")
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
         self._has_left = False
-        self._is_active = False
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None, "used within a task"
         self._task = task
         self._num_cancelling = task.cancelling()
-        self._is_active = True
-        self._watcher = task.get_loop().create_task(_until_disconnect(self._receive))
-        self._watcher.add_done_callback(self._on_done)
+        self._connection.on_leave = self._cancel
+        if self._connection.has_left:
+            self._cancel()
 
     def __exit__(
         self,
@@ -38,22 +50,14 @@ class DisconnectWatch:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._is_active = False
-        self._watcher.cancel()
+        if self._connection.on_leave == self._cancel:
+            self._connection.on_leave = None
         if self._has_left:
             is_ours = self._task.uncancel() <= self._num_cancelling
             if is_ours and isinstance(exc, asyncio.CancelledError):
                 raise ClientClosedError from exc
 
-    def _on_done(self, watcher: asyncio.Task[None]) -> None:
-        if watcher.cancelled():
-            return
-        watcher.exception()
-        if self._is_active:
+    def _cancel(self) -> None:
+        if not self._has_left:
             self._has_left = True
             self._task.cancel("the client closed its connection")
-
-
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -17,10 +17,14 @@ class ErrorKind(StrEnum):
 
     MALFORMED = "malformed_request"
     BODY_TOO_LARGE = "body_too_large"
+    HEAD_TOO_LARGE = "head_too_large"
+    REQUEST_TIMEOUT = "request_timeout"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     OVERLOADED = "overloaded"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    STOPPING = "stopping"
     NO_WORKER = "no_worker"
     UNREACHABLE = "worker_unreachable"
     BROKEN_OFF = "worker_broke_off"
@@ -42,6 +46,10 @@ _SHAPES = {
     ErrorKind.NOT_FOUND: _Shape(404, "invalid_request_error"),
     ErrorKind.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
     ErrorKind.OVERLOADED: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.HEAD_TOO_LARGE: _Shape(431, "invalid_request_error"),
+    ErrorKind.REQUEST_TIMEOUT: _Shape(408, "invalid_request_error"),
+    ErrorKind.TOO_MANY_CONNECTIONS: _Shape(503, "server_error", retry_after_s=1),
+    ErrorKind.STOPPING: _Shape(503, "server_error", retry_after_s=1),
     ErrorKind.NO_WORKER: _Shape(503, "server_error", retry_after_s=1),
     ErrorKind.UNREACHABLE: _Shape(502, "server_error", retry_after_s=1),
     ErrorKind.BROKEN_OFF: _Shape(502, "server_error"),

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
+from router.connections import ConnectionGuard
 from router.counters import DataCounters
 from router.registry import Registry
 from router.ticker import Ticker
@@ -38,6 +39,7 @@ class MetricSources:
     registry: Registry
     ticker: Ticker
     clock: Callable[[], float] = time.monotonic
+    connections: Mapping[str, ConnectionGuard] = field(default_factory=dict)
 
 
 class RouterCollector(Collector):
@@ -91,6 +93,17 @@ class RouterCollector(Collector):
             ),
         ):
             yield _counter(name, text, (), [((), value)])
+        guards = self._sources.connections
+        is_open = [((port,), guard.num_open) for port, guard in guards.items()]
+        yield _gauges("connections_open", "Connections of clients.", ("port",), is_open)
+        ended = [
+            ((port, str(why)), count)
+            for port, guard in guards.items()
+            for why, count in guard.ended.items()
+        ]
+        yield _counter(
+            "connections_ended", "Connections that were given up.", ("port", "reason"), ended
+        )
         ttft = HistogramMetricFamily("kvroute_ttft_seconds", "Request to first byte of an answer.")
         ttft.add_metric((), data.ttft_s.cumulative(), data.ttft_s.total)
         yield ttft

@@ -3,12 +3,17 @@
 Signals are not the servers' business: the service stops them in its own order.
 """
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from router.connections import ConnectionGuard
+from router.http_protocol import protocol_class
 
 _BACKLOG = 2048
 
@@ -57,12 +62,12 @@ class PortServer(uvicorn.Server):
         self.should_exit = True
 
 
-def make_server(app: ASGIApp, *, keep_alive_s: float, grace_s: float) -> PortServer:
+def make_server(app: ASGIApp, guard: ConnectionGuard, *, grace_s: float) -> PortServer:
     """A server for one ASGI application; headers of answers are the application's alone."""
     return PortServer(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=cast("type[asyncio.Protocol]", protocol_class(guard)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -70,7 +75,6 @@ def make_server(app: ASGIApp, *, keep_alive_s: float, grace_s: float) -> PortSer
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            timeout_keep_alive=max(1, round(keep_alive_s)),
             timeout_graceful_shutdown=max(1, round(grace_s)),
         )
     )

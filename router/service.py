@@ -25,6 +25,7 @@ from indexer.subscriber import EventSubscriber
 from protocol import WorkerId
 from router.breaker import BreakerLimits
 from router.config import RouterConfig
+from router.connections import ConnectionGuard, ConnectionLimits
 from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
@@ -109,8 +110,11 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         parts = {"registry": registry.tick, "planner": planner.tick, "index": index.tick}
         ticker = Ticker(parts)
         control = ControlParts(
+        guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
             fleet=FleetDebug(registry, index, intake, planner, shelf),
-            metrics=MetricSources(counters, planner, index, intake, registry, ticker),
+            metrics=MetricSources(
+                counters, planner, index, intake, registry, ticker, connections=guards
+            ),
             reader=reader,
             executor=executor,
             workers_changed=watcher.wake,
@@ -124,8 +128,8 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             subscriber,
             watcher,
             ticker,
-            make_server(data_app, keep_alive_s=keep_alive_s, grace_s=grace_s),
-            make_server(control_app(control), keep_alive_s=keep_alive_s, grace_s=1.0),
+            make_server(data_app, guards["data"], grace_s=grace_s),
+            make_server(control_app(control), guards["control"], grace_s=1.0),
         )
 
 
@@ -220,3 +224,14 @@ def _registry_limits(config: RouterConfig) -> RegistryLimits:
 def _upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
     timeouts = config.timeouts
     return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)
+def _connection_limits(config: RouterConfig) -> ConnectionLimits:
+    timeouts = config.timeouts
+    return ConnectionLimits(
+        max_connections=config.limits.max_connections,
+        head_s=timeouts.client_head_s,
+        body_s=timeouts.client_body_s,
+        read_s=timeouts.client_read_s,
+        keep_alive_s=timeouts.keep_alive_s,
+    )
+
+

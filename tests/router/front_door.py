@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 from protocol import Rank
+from router.connections import ConnectionGuard, ConnectionLimits
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
+from router.http_protocol import FrontDoorProtocol
 from router.own_routes import Readiness
 from router.ports import listen, make_server
 from router.prompt_reader import PromptReader
@@ -69,6 +70,8 @@ class FrontDoor:
     fleet: StubFleet
     counters: DataCounters
     listener: Outcomes
+    server: ServerState
+    guard: ConnectionGuard
 
     @property
     def url(self) -> str:
@@ -88,6 +91,7 @@ async def front_door(
     *urls: str,
     limits: DataLimits | None = None,
     timeouts: UpstreamTimeouts | None = None,
+    connections: ConnectionLimits | None = None,
     num_ranks: int = 1,
     max_attempts: int = 3,
     names_worker: bool = True,
@@ -100,22 +104,25 @@ async def front_door(
             relay = Relay(brain, upstream, listener, counters, max_attempts, names_worker)
             reader = PromptReader(fleet, executor, counters)
             app = DataApp(relay, reader, fleet, counters, limits or DataLimits())
-            async with _listening(app) as port:
-                yield FrontDoor(port, brain, fleet, counters, listener)
+            guard = ConnectionGuard(connections or ConnectionLimits(keep_alive_s=5))
+            async with _listening(app, guard) as (port, server):
+                yield FrontDoor(port, brain, fleet, counters, listener, server, guard)
 
 
 @asynccontextmanager
-async def _listening(app: DataApp) -> AsyncIterator[int]:
+async def _listening(
+    app: DataApp, guard: ConnectionGuard
+) -> AsyncIterator[tuple[int, ServerState]]:
     """The server's protocol on a socket, without the server's clock: starts and stops at once."""
-    config = make_server(app, keep_alive_s=5, grace_s=1).config
+    config = make_server(app, guard, grace_s=1).config
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: HttpToolsProtocol(config, state, {}), sock=listen("127.0.0.1", 0)
+        lambda: FrontDoorProtocol(config, state, {}, guard=guard), sock=listen("127.0.0.1", 0)
     )
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield server.sockets[0].getsockname()[1], state
     finally:
         server.close()
         for connection in list(state.connections):

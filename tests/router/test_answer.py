@@ -1,11 +1,11 @@
-"""The writer of answers, for clients that know chunks and for those that do not."""
+"""The writer of answers."""
 
 import pytest
 from starlette.types import Message
 
-from router import answer
-from router.answer import Answer, AnswerTooLongError
-from router.errors import ErrorKind, FrontDoorError
+from router.answer import Answer
+from router.errors import ErrorKind, FrontDoorError, sse_error
+from router.headers import RawHeader
 
 
 class Sent:
@@ -33,24 +33,30 @@ async def test_chunks_pass_as_they_come() -> None:
     assert [message.get("more_body") for message in sent.messages] == [None, True, False]
 
 
-async def test_without_chunks_the_body_is_collected() -> None:
-    sent = Sent()
-    one = Answer(sent, knows_chunks=False)
-    await one.begin(200, [(b"x-a", b"1")])
-    await one.write(b"a")
-    assert (sent.messages, one.is_begun) == ([], False)
-    await one.finish(b"b")
-    assert sent.messages[0]["headers"] == [(b"x-a", b"1"), (b"content-length", b"2")]
-    assert sent.body == b"ab"
+BROKEN = FrontDoorError(ErrorKind.STOPPING, "the end")
+STREAM = (b"content-type", b"text/event-stream")
 
 
-async def test_what_is_too_long_to_be_collected_can_still_be_refused() -> None:
+@pytest.mark.parametrize(
+    ("headers", "last", "told"),
+    [
+        ([STREAM], b"data: 1\n\n", sse_error(BROKEN)),
+        ([STREAM], b"data: 1\r\n\r\n", sse_error(BROKEN)),
+        ([STREAM], b"data: 1", b"\n\n" + sse_error(BROKEN)),
+        ([STREAM], b"", sse_error(BROKEN)),
+        ([STREAM, (b"content-length", b"100")], b"data: 1\n\n", b""),
+        ([STREAM, (b"content-encoding", b"gzip")], b"x", b""),
+        ([(b"content-type", b"application/json")], b"{", b""),
+    ],
+)
+async def test_a_stream_that_ends_early_says_so_in_an_event_of_its_own(
+    headers: list[RawHeader], last: bytes, told: bytes
+) -> None:
     sent = Sent()
-    one = Answer(sent, knows_chunks=False)
-    await one.begin(200, [])
-    with pytest.raises(AnswerTooLongError):
-        await one.write(b"x" * (answer.MAX_COLLECTED_BYTES + 1))
-    refusal = FrontDoorError(ErrorKind.INTERNAL, "too long")
-    await one.refuse(refusal)
-    assert sent.messages[0]["status"] == 500
-    assert sent.body == refusal.body()
+    one = Answer(sent)
+    await one.begin(200, headers)
+    await one.write(last)
+    await one.break_off(BROKEN)
+    assert sent.body == last + told
+    assert not one.is_finished
+    assert all(message.get("more_body", True) for message in sent.messages)

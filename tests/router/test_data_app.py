@@ -253,15 +253,36 @@ async def test_an_http_1_0_client_gets_no_chunks(data: bytes) -> None:
     async with stub_worker(answering(data)) as worker, front_door(worker.url) as door:
         async with connect(door.port) as client:
             client.writer.write(b"GET /x HTTP/1.0\r\n\r\n")
-            answer = await client.answer()
-            assert await client.reader.read() == b""
+            answer = await client.head()
+            assert await client.reader.read() == b"abc"
         await door.settled()
-    assert (answer.status, answer.body) == (200, b"abc")
-    assert answer.values("content-length") == ["3"]
+    assert answer.status == 200
     assert answer.values("transfer-encoding") == []
+    assert answer.values("connection") == ["close"]
 
 
-async def test_a_broken_answer_to_an_http_1_0_client_is_no_success() -> None:
+async def test_a_stream_reaches_an_http_1_0_client_as_it_comes() -> None:
+    release = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        await release.wait()
+        await peer.send(chunk(b"data: 2\n\n") + LAST_CHUNK)
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        async with connect(door.port) as client:
+            client.writer.write(b"GET /x HTTP/1.0\r\n\r\n")
+            await client.head()
+            assert await client.reader.readexactly(9) == b"data: 1\n\n"
+            release.set()
+            assert await client.reader.read() == b"data: 2\n\n"
+        await door.settled()
+    assert door.brain.kinds == [OutcomeKind.COMPLETED]
+
+
+async def test_an_http_1_0_client_can_tell_a_broken_answer() -> None:
+    """By a reset, after all that there was of it."""
+
     async def script(peer: Peer) -> None:
         await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         peer.close()
@@ -269,8 +290,14 @@ async def test_a_broken_answer_to_an_http_1_0_client_is_no_success() -> None:
     async with stub_worker(script) as worker, front_door(worker.url) as door:
         async with connect(door.port) as client:
             client.writer.write(b"GET /x HTTP/1.0\r\n\r\n")
-            assert (await client.answer()).status == 500
+            assert (await client.head()).status == 200
+            body = await client.reader.readuntil(b"}}\n\n")
+            with pytest.raises(ConnectionResetError):
+                await client.reader.read()
         await door.settled()
+    assert body.startswith(b'data: 1\n\ndata: {"error":{')
+    assert door.counters.broken_streams == 1
+    assert door.brain.kinds == [OutcomeKind.BROKEN_OFF]
 
 
 async def test_workers_need_not_be_named() -> None:

@@ -1,9 +1,9 @@
 """Clients that leave: in every phase the worker sees its connection close, and nothing stays booked."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from starlette.types import Message
 
 from router.body import ClientClosedError
 from router.disconnect import DisconnectWatch
@@ -154,23 +154,37 @@ async def test_three_hundred_streams_half_of_them_abandoned() -> None:
     assert door.brain.kinds.count(OutcomeKind.CLIENT_CLOSED) == 150
 
 
-async def _leave() -> Message:
-    return {"type": "http.disconnect"}
+class StubConnection:
+    """As the server shows it."""
 
+    def __init__(self, *, has_left: bool = False) -> None:
+        self.has_left = has_left
+        self.is_surplus = False
+        self.on_leave: Callable[[], None] | None = None
 
-async def _stay() -> Message:
-    await asyncio.Event().wait()
-    raise AssertionError
+    def leave(self) -> None:
+        """The client closes it."""
+        self.has_left = True
+        if self.on_leave is not None:
+            self.on_leave()
 
 
 async def test_the_watch_turns_leaving_into_its_own_error() -> None:
-    with pytest.raises(ClientClosedError), DisconnectWatch(_leave):
+    connection = StubConnection()
+    asyncio.get_running_loop().call_soon(connection.leave)
+    with pytest.raises(ClientClosedError), DisconnectWatch(connection):
+        await asyncio.Event().wait()
+    assert connection.on_leave is None
+
+
+async def test_a_client_that_has_left_before_is_noticed() -> None:
+    with pytest.raises(ClientClosedError), DisconnectWatch(StubConnection(has_left=True)):
         await asyncio.Event().wait()
 
 
 async def test_a_foreign_cancellation_stays_one() -> None:
     async def work() -> None:
-        with DisconnectWatch(_stay):
+        with DisconnectWatch(StubConnection()):
             await asyncio.Event().wait()
 
     task = asyncio.get_running_loop().create_task(work())
@@ -182,12 +196,11 @@ async def test_a_foreign_cancellation_stays_one() -> None:
 
 
 async def test_work_that_ends_first_is_left_alone() -> None:
-    with DisconnectWatch(_leave):
-        pass
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    with DisconnectWatch(_stay):
+    connection = StubConnection()
+    with DisconnectWatch(connection):
         await asyncio.sleep(0)
+    connection.leave()
+    await asyncio.sleep(0)
     current = asyncio.current_task()
     assert current is not None
     assert not current.cancelling()

@@ -1,0 +1,411 @@
+"""HTTP/1 on one connection: uvicorn's protocol, with bounds and without its blind spots.
+
+    bytes ─┬─ no answer is waited for ─▶ parser ─▶ cycle ─▶ application
+           ├─ one is ──────────────────▶ held, at most ``MAX_HELD_BYTES``, until it has been sent
+           └─ refused before ──────────▶ dropped
+
+Reading never stops while an answer is waited for, so that a client that leaves is noticed at once, pipelined
+requests or not. A head is bounded in bytes and time, a body in time. What cannot be told apart safely (two
+framings, a coding other than ``chunked``, a target that is no path) is refused and the connection closed.
+
+A request costs a few reads of the clock, and no timer or task beyond its own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from enum import IntEnum
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
+
+from router.connections import (
+    LINGER_S,
+    MAX_HEAD_BYTES,
+    MAX_HELD_BYTES,
+    MAX_PIPELINED,
+    MIN_BODY_BYTES,
+    NEVER,
+    NUM_SURPLUS,
+    ConnectionEnd,
+    ConnectionGuard,
+)
+from router.errors import ErrorKind, FrontDoorError
+from router.http_cycle import FrontDoorCycle, OldClientCycle
+
+_NOTED = frozenset({b"expect", b"transfer-encoding"})
+_SURPLUS_HEAD_S = 5.0
+_MALFORMED = FrontDoorError(ErrorKind.MALFORMED, "the request is not valid HTTP/1.1")
+_HEAD_TOO_LARGE = FrontDoorError(
+    ErrorKind.HEAD_TOO_LARGE, f"the request's head is longer than {MAX_HEAD_BYTES} bytes"
+)
+_HEAD_TIMEOUT = FrontDoorError(ErrorKind.REQUEST_TIMEOUT, "the request's head did not come in time")
+_BODY_TIMEOUT = FrontDoorError(ErrorKind.REQUEST_TIMEOUT, "the request's body did not come in time")
+_TOO_MANY = FrontDoorError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
+
+
+class _Phase(IntEnum):
+    """What is being read."""
+
+    IDLE = 0  # nothing, between two requests
+    HEAD = 1
+    BODY = 2
+    LINGER = 3  # nothing any more: the connection is about to close
+
+
+class _RefusedError(Exception):
+    """Raised through the parser; what it is about stands in ``FrontDoorProtocol._refusal``."""
+
+
+class FrontDoorProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Applications find it in ``scope["extensions"]["kvroute.connection"]``.
+
+    Attributes:
+        due: when it has overstayed, in the loop's time.
+        has_left: the client closed it.
+        is_surplus: it is one more than the port takes.
+        on_leave: called once when the client closes it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        guard: ConnectionGuard,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._guard = guard
+        self._limits = guard.limits
+        self._extensions = {"kvroute.connection": self}
+        self._phase = _Phase.IDLE
+        self._refusal = ConnectionEnd.MALFORMED, _MALFORMED
+        self._running: RequestResponseCycle | None = None
+        self._held = bytearray()
+        self._fruitless_bytes = 0  # read since a head, or a piece of a body, was complete
+        self._body_bytes = 0  # read since the deadline was moved
+        self._is_deaf = False
+        self._has_coding = False
+        self._declines_upgrade = False
+        self.due = NEVER
+        self.has_left = False
+        self.is_surplus = False
+        self.on_leave: Callable[[], None] | None = None
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take it, or refuse it where there are too many."""
+        super().connection_made(transport)
+        guard, limits = self._guard, self._limits
+        guard.join(self, self.loop)
+        self.is_surplus = guard.num_open > limits.max_connections
+        head_s = min(_SURPLUS_HEAD_S, limits.head_s) if self.is_surplus else limits.head_s
+        self.due = self.loop.time() + head_s
+        if guard.num_open > limits.max_connections + NUM_SURPLUS:
+            self._refuse(ConnectionEnd.TOO_MANY, _TOO_MANY)
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever works for this client."""
+        self._guard.leave(self)
+        self._held.clear()
+        self.pipeline.clear()
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        super().connection_lost(exc)
+        self._leave()
+
+    def eof_received(self) -> None:
+        """A client that sends nothing more is gone; its connection is closed on return."""
+        self._leave()
+        if self._is_answering():
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        super().pause_writing()
+        self.due = self.loop.time() + self._limits.read_s
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        if self._is_answering() and self._phase is not _Phase.BODY:
+            self.due = NEVER
+
+    def expire(self, now: float) -> None:
+        """The deadline has passed."""
+        if self.flow.write_paused or self._phase is _Phase.LINGER:
+            if self._is_answering():
+                self._guard.ended[ConnectionEnd.READ_TIMEOUT] += 1
+            self.transport.abort()
+        elif self._phase is _Phase.HEAD:
+            self._refuse(ConnectionEnd.HEAD_TIMEOUT, _HEAD_TIMEOUT)
+        elif self._phase is _Phase.BODY and self.flow.read_paused:
+            self.due = now + self._limits.body_s
+        elif self._phase is _Phase.BODY:
+            self._refuse(ConnectionEnd.BODY_TIMEOUT, _BODY_TIMEOUT)
+        else:
+            self.transport.close()
+            self._linger(now)
+
+    # Bytes
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, hold it, or drop it."""
+        if self._is_deaf:
+            return
+        cycle = self._latest()
+        is_owed = cycle is not None and not cycle.response_complete
+        if is_owed and (self.pipeline or not self.cycle.more_body):
+            self._hold(data)
+            return
+        if self._phase is _Phase.IDLE:
+            self._phase = _Phase.HEAD
+            self._fruitless_bytes = 0
+            if cycle is not None:
+                self.due = self.loop.time() + self._limits.head_s
+        self._fruitless_bytes += len(data)
+        self._body_bytes += len(data)
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        self._refusal = ConnectionEnd.MALFORMED, _MALFORMED
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._feed(self._without_upgrade() + data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(*self._refusal)
+        else:
+            self._move_deadline()
+
+    def _move_deadline(self) -> None:
+        if self._fruitless_bytes > MAX_HEAD_BYTES:
+            self._refuse(ConnectionEnd.HEAD_TOO_LARGE, _HEAD_TOO_LARGE)
+        elif self._phase is _Phase.IDLE:
+            idles = self.cycle.response_complete  # refused before its body was whole
+            self.due = self.loop.time() + self._limits.keep_alive_s if idles else NEVER
+        elif self._phase is _Phase.HEAD:
+            self._await_head()
+        elif self._body_bytes >= MIN_BODY_BYTES:
+            self._body_bytes = 0
+            self.due = self.loop.time() + self._limits.body_s
+        if self.pipeline:
+            self.flow.resume_reading()
+            self.due = NEVER
+
+    def _await_head(self) -> None:
+        if self._is_answering():
+            self.due = NEVER
+        elif self.due == NEVER:
+            self.due = self.loop.time() + self._limits.head_s
+
+    def _hold(self, data: bytes) -> None:
+        if len(self._held) + len(data) <= MAX_HELD_BYTES:
+            self._held += data
+        else:
+            self._guard.ended[ConnectionEnd.PIPELINED] += 1
+            self._close_after_answers()
+
+    def _without_upgrade(self) -> bytes:
+        """The head once more, as of a client that offers no other protocol, for a parser that reads on."""
+        self._declines_upgrade = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        line = f"{self.scope['method']} %s HTTP/{self.scope['http_version']}".encode()
+        lines = [line % self.url]
+        lines += [b"%s: %s" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    # Callbacks of the parser
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
+        self._phase = _Phase.HEAD
+        self._has_coding = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or of the trailers, which are dropped."""
+        if self._phase is not _Phase.HEAD:
+            return
+        name = name.lower()
+        if name in _NOTED:
+            if name == b"expect":
+                self.expect_100_continue = value.lower() == b"100-continue"
+            elif self._has_coding or value.lower() != b"chunked":
+                raise _RefusedError
+            else:
+                self._has_coding = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: start on the request, or queue it."""
+        parser, scope = self.parser, self.scope
+        if self._fruitless_bytes > MAX_HEAD_BYTES and self._head_bytes() > MAX_HEAD_BYTES:
+            self._refusal = ConnectionEnd.HEAD_TOO_LARGE, _HEAD_TOO_LARGE
+            raise _RefusedError
+        scope["method"] = parser.get_method().decode("ascii")
+        version = parser.get_http_version()
+        if parser.should_upgrade() and scope["method"] != "CONNECT":
+            self._declines_upgrade = True
+            scope["http_version"] = version
+            return
+        is_old = version == "1.0"
+        if (is_old and self._has_coding) or version not in ("1.1", "1.0"):
+            raise _RefusedError
+        scope["http_version"] = version
+        self._read_target()
+        self._fruitless_bytes = self._body_bytes = 0
+        self._phase = _Phase.BODY
+        self.due = self.loop.time() + self._limits.body_s
+        keep_alive = not is_old and not self.is_surplus and parser.should_keep_alive()
+        self._begin((OldClientCycle if is_old else FrontDoorCycle), keep_alive=keep_alive)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._fruitless_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self._declines_upgrade:
+            return
+        self._fruitless_bytes = 0
+        self._phase = _Phase.IDLE
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _read_target(self) -> None:
+        """Path and query. Of a target in absolute form the origin is left out."""
+        scope, target = self.scope, httptools.parse_url(self.url)
+        raw_path = target.path or b"/"
+        if raw_path[0] != 0x2F or scope["method"] == "CONNECT":
+            raise _RefusedError
+        path = raw_path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = target.query or b""
+
+    def _begin(self, kind: type[FrontDoorCycle], *, keep_alive: bool) -> None:
+        earlier = self._latest()
+        is_first = earlier is None or earlier.response_complete
+        if not is_first and len(self.pipeline) >= MAX_PIPELINED:
+            self._refusal = ConnectionEnd.PIPELINED, _MALFORMED
+            raise _RefusedError
+        self.cycle = kind(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        if is_first:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # Answers
+
+    def on_response_complete(self) -> None:
+        """An answer was sent, or broken off: take up what has come since."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self._linger(self.loop.time())
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            self.due = self.loop.time() + self._limits.body_s if cycle.more_body else NEVER
+        elif not self._held:
+            self.due = self.loop.time() + self._limits.keep_alive_s
+        if self._held and not self.pipeline:
+            held, self._held = bytes(self._held), bytearray()
+            self.data_received(held)
+
+    def _refuse(self, end: ConnectionEnd, refusal: FrontDoorError) -> None:
+        """Read nothing more. Answer, unless an answer is on its way or owed to an earlier request."""
+        self._guard.ended[end] += 1
+        cycle = self._latest()
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body or cycle.response_started or cycle is not self._running:
+                self._close_after_answers()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._is_deaf = True
+        fields = b"".join(b"%s: %s\r\n" % field for field in refusal.headers())
+        head = STATUS_LINE[refusal.status] + fields + b"connection: close\r\n\r\n"
+        self.transport.write(head + refusal.body())
+        self.transport.write_eof()
+        self._linger(self.loop.time())
+
+    def _close_after_answers(self) -> None:
+        """Requests that came whole are answered, then the connection closes."""
+        self._is_deaf = True
+        self._held.clear()
+        self.flow.resume_reading()
+        if self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()
+            last = self.pipeline[0][0] if self.pipeline else self._running
+            assert last is not None, "a request is queued behind a running one"
+            self.cycle = last
+        self.cycle.keep_alive = False
+        self._phase = _Phase.IDLE
+        self.due = NEVER
+
+    def _linger(self, now: float) -> None:
+        """Give the client a moment to read what was sent last. What it still sends is dropped: a connection
+        that is closed on unread bytes is reset, and the client might never see the answer."""
+        self._phase = _Phase.LINGER
+        self.due = now + LINGER_S
+
+    def _latest(self) -> RequestResponseCycle | None:
+        """The last request whose head came whole; none on a new connection."""
+        return self.cycle
+
+    def _is_answering(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
+    def _leave(self) -> None:
+        self.has_left = True
+        on_leave, self.on_leave = self.on_leave, None
+        if on_leave is not None:
+            on_leave()
+
+
+def protocol_class(guard: ConnectionGuard) -> Callable[..., FrontDoorProtocol]:
+    """What uvicorn makes connections of."""
+    return partial(FrontDoorProtocol, guard=guard)

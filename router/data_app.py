@@ -45,6 +45,7 @@ _REPEATABLE_PATHS = frozenset(
     }
 )
 _LINGER_S = 2.0
+_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,9 @@ class DataApp:
             await answer.refuse(FrontDoorError(ErrorKind.OVERLOADED, str(error)), [id_header])
         except ClientClosedError:
             return "closed"
+        except asyncio.CancelledError:
+            await _stop_short(answer, id_header)
+            raise
         except Exception:
             self._counters.internal_errors += 1
             logger.exception("request %s failed inside the router", request_id)
@@ -158,12 +162,12 @@ class DataApp:
             ClientClosedError: the client left before its end.
         """
         limits, counters = self._limits, self._counters
+        if connection.is_surplus:
+            raise _UnreadError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
         if counters.in_flight > limits.max_in_flight:
             counters.overloaded += 1
             raise _UnreadError(ErrorKind.OVERLOADED, "too many requests are in flight")
         if (head.content_length or 0) <= limits.max_body_bytes:
-        if connection.is_surplus:
-            raise _UnreadError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
             with suppress(BodyTooLargeError):
                 return await read_body(receive, limits.max_body_bytes)
         counters.body_too_large += 1
@@ -181,6 +185,17 @@ class DataApp:
 
 class _UnreadError(FrontDoorError):
     """A refusal of a request that still has body bytes on the way."""
+
+
+async def _stop_short(answer: Answer, id_header: RawHeader) -> None:
+    """Tell a client that the process stops before its answer is whole."""
+    error = FrontDoorError(ErrorKind.STOPPING, "the router is stopping")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_WORDS_S):
+            if not answer.is_begun:
+                await answer.refuse(error, [id_header, (b"connection", b"close")])
+            elif not answer.is_finished:
+                await answer.break_off(error)
 
 
 async def _refuse_unread(

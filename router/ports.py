@@ -61,6 +61,17 @@ class PortServer(uvicorn.Server):
         """Stop accepting, finish what runs within the grace time, then cancel it."""
         self.should_exit = True
 
+    def cut(self) -> None:
+        """Cancel what runs. Applications still get to say so."""
+        for task in list(self.server_state.tasks):
+            task.cancel("the router is stopping")
+
+    def abort(self) -> None:
+        """Close every connection, whatever is on its way, and end."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        self.force_exit = True
+
 
 def make_server(app: ASGIApp, guard: ConnectionGuard, *, grace_s: float) -> PortServer:
     """A server for one ASGI application; headers of answers are the application's alone."""

@@ -45,6 +45,7 @@ from scoring import Planner, PlannerLimits
 logger = logging.getLogger(__name__)
 
 _READER_THREADS = 2
+_LAST_WORDS_S = 2.0  # of answers that are cut
 
 
 async def serve(config: RouterConfig) -> None:
@@ -109,8 +110,8 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
         parts = {"registry": registry.tick, "planner": planner.tick, "index": index.tick}
         ticker = Ticker(parts)
-        control = ControlParts(
         guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
+        control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf),
             metrics=MetricSources(
                 counters, planner, index, intake, registry, ticker, connections=guards
@@ -122,7 +123,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             max_body_bytes=config.limits.max_body_bytes,
         )
         data_app = DataApp(relay, reader, registry, counters, limits)
-        keep_alive_s, grace_s = config.timeouts.keep_alive_s, config.drain.finish_s
+        grace_s = config.drain.finish_s + 2 * _LAST_WORDS_S
         yield _Router(
             registry,
             subscriber,
@@ -153,19 +154,21 @@ async def _run(
         router.registry.is_draining = True
         await stop.wait_again(config.drain.window_s)
         router.data.stop()
-        hurry = group.create_task(_hurry(router.data, stop))
+        cut = group.create_task(_cut(router.data, stop, config.drain.finish_s))
         await data
         router.control.stop()
         await control
-        for task in [hurry, *background]:
+        for task in [cut, *background]:
             task.cancel()
     logger.info("stopped")
 
 
-async def _hurry(server: PortServer, stop: "_StopSignal") -> None:
-    """A further signal cuts running answers."""
-    await stop.wait_again(None)
-    server.force_exit = True
+async def _cut(server: PortServer, stop: "_StopSignal", finish_s: float) -> None:
+    """End answers that still run after their time, or at a further signal; then every connection."""
+    await stop.wait_again(finish_s)
+    server.cut()
+    await asyncio.sleep(_LAST_WORDS_S)
+    server.abort()
 
 
 def _quieten_libraries() -> None:
@@ -221,9 +224,6 @@ def _registry_limits(config: RouterConfig) -> RegistryLimits:
     )
 
 
-def _upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
-    timeouts = config.timeouts
-    return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)
 def _connection_limits(config: RouterConfig) -> ConnectionLimits:
     timeouts = config.timeouts
     return ConnectionLimits(
@@ -235,3 +235,6 @@ def _connection_limits(config: RouterConfig) -> ConnectionLimits:
     )
 
 
+def _upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
+    timeouts = config.timeouts
+    return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)

@@ -1,6 +1,7 @@
 """The whole router in this process: learned workers, events, both ports, shutdown in order."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -235,6 +236,45 @@ async def test_sigterm_turns_unready_serves_on_finishes_streams_and_ends() -> No
             assert await anext(lines) == "data: 2\n\n"
         async with asyncio.timeout(5):
             await router.task
+
+
+@pytest.mark.parametrize("num_signals", [1, 2])
+async def test_answers_that_are_cut_say_so(
+    num_signals: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the end of their time, or at a second signal; and nothing of it is an error of the router."""
+
+    async def script(peer: Peer) -> None:
+        if b'"stream":true' in peer.request.body:
+            await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        await peer.gone()
+        gone.release()
+
+    gone = asyncio.Semaphore(0)
+    drain = {"window_s": 0.0, "finish_s": 0.3 if num_signals == 1 else 60.0}
+    async with stub_engine(script=script) as engine, service(engine, drain=drain) as router:
+        await router.ready()
+        loop = asyncio.get_running_loop()
+        whole = loop.create_task(router.data.post("/v1/chat/completions", json=BODY))
+        streaming = BODY | {"stream": True}
+        async with router.data.stream("POST", "/v1/chat/completions", json=streaming) as stream:
+            lines = stream.aiter_text()
+            assert await anext(lines) == "data: 1\n\n"
+            for _ in range(num_signals):
+                stop()
+                await asyncio.sleep(0.05)
+            last = json.loads((await anext(lines)).removeprefix("data: "))
+            assert last["error"]["code"] == "stopping"
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(lines)
+        answer = await whole
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"]["code"] == "stopping"
+        async with asyncio.timeout(5):
+            await gone.acquire()
+            await gone.acquire()
+            await router.task
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 async def test_a_second_signal_cuts_it_short() -> None:

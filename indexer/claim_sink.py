@@ -20,4 +20,4 @@ class ClaimSink(Protocol):
         """Batches are lost for good, or in part: the rank's claims so far are doubtful."""
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
-        """How far the rank's stream can be believed from here on."""
+        """How far the rank's stream can be believed from here on: told when it changes, and after ``forget``."""

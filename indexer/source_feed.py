@@ -251,6 +251,8 @@ class SourceFeed:
                     self._sink.apply(self._rank(dp_rank), batch, now)
                 case Forget(reason):
                     self._sink.forget(self._rank(dp_rank), reason, now)
+                    self._trust.pop(dp_rank, None)
+                    self._tell_trust(dp_rank, stream.trust, now)  # before anything is applied
                 case RecordLoss():
                     self._sink.record_loss(self._rank(dp_rank), now)
                 case RequestReplay(first_seq):

@@ -24,6 +24,7 @@ class SetSink:
     Attributes:
         trust: as last told; ``trust_changes`` lists what was told, in order.
         batches: what was applied, in order.
+        calls: names of all calls, in order.
     """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
@@ -34,8 +35,10 @@ class SetSink:
         self.losses: defaultdict[Rank, int] = defaultdict(int)
         self.forgets: list[tuple[Rank, ForgetReason]] = []
         self.batches: list[tuple[Rank, EventBatch]] = []
+        self.calls: list[str] = []
 
     def apply(self, rank: Rank, batch: EventBatch, now: float) -> None:
+        self.calls.append("apply")
         self.batches.append((rank, batch))
         claims = self.claims[rank]
         for event in batch.events:
@@ -49,15 +52,18 @@ class SetSink:
         self._on_change()
 
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
+        self.calls.append("forget")
         self.claims[rank].clear()
         self.forgets.append((rank, reason))
         self._on_change()
 
     def record_loss(self, rank: Rank, now: float) -> None:
+        self.calls.append("record_loss")
         self.losses[rank] += 1
         self._on_change()
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
+        self.calls.append("set_trust")
         self.trust[rank] = trust
         self.trust_changes.append((rank, trust))
         self._on_change()

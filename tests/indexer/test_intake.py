@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from indexer import ForgetReason, Intake, Trust
+from indexer import FindingKind, FleetIndex, ForgetReason, Intake, Trust
 from protocol import (
+    AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     EngineHash,
+    EngineKind,
     EventBatch,
     EventSource,
     KvEvent,
     LiveMessage,
     Rank,
     WorkerId,
+    WorkerSpec,
     encode_batch,
     live_frames,
 )
@@ -188,3 +191,21 @@ def test_ticks_ask_for_every_source() -> None:
     assert intake.on_tick(5.0) == []
     assert not intake.is_replaying(A), "it has failed"
     assert [source for source, _ in intake.on_tick(15.0)] == [A]
+
+
+def test_a_restart_from_joined_to_joined_leaves_the_past_unknown() -> None:
+    """Removals of what was stored before we listened are no strange ones, whatever comes between."""
+    index = FleetIndex()
+    spec = WorkerSpec(B.rank.worker, "http://b", "m", EngineKind.VLLM, block_size=1, sources=(B,))
+    index.add_worker(spec, 0.0)
+    intake = Intake(index)
+    intake.add_source(B, 0.0)
+    intake.on_live(B, _frames(5, _stored(1)), 0.0)
+    intake.on_live(B, _frames(3, _stored(2), ts=1e6), 0.0)
+    assert index.trust(B.rank, 0.0) is Trust.JOINED
+    intake.on_live(B, _frames(4, AllBlocksCleared(), ts=1e6), 0.0)
+    assert index.trust(B.rank, 0.0) is Trust.EXACT, "though HOST may hold more"
+    for seq in range(5, 200):
+        intake.on_live(B, _frames(seq, BlockRemoved([seq], "CPU"), ts=1e6), 0.0)
+    kinds = {finding.kind for finding in index.findings(1.0)}
+    assert FindingKind.HOST_STORES_UNANNOUNCED not in kinds

@@ -37,30 +37,30 @@ class Feed:
         self.now = 0.0
 
     def connected(self) -> list[int]:
-        return self._asked(self.feed.on_connected(self.now))
+        return self.asked(self.feed.on_connected(self.now))
 
     def disconnected(self) -> list[int]:
-        return self._asked(self.feed.on_disconnected(self.now))
+        return self.asked(self.feed.on_disconnected(self.now))
 
     def live(self, seq: int, dp_rank: int | None = 0, topic: bytes = b"kv") -> list[int]:
         frames = live_frames(LiveMessage(topic, seq, batch(seq, dp_rank)))
         return self.frames(frames)
 
     def frames(self, frames: Sequence[bytes]) -> list[int]:
-        return self._asked(self.feed.on_live(frames, self.now))
+        return self.asked(self.feed.on_live(frames, self.now))
 
     def reply(self, seq: int, dp_rank: int | None = 0) -> list[int]:
         frames = replay_frames(b"kv", ReplayReply(seq, batch(seq, dp_rank)))
-        return self._asked(self.feed.on_replay(frames, self.now))
+        return self.asked(self.feed.on_replay(frames, self.now))
 
     def end(self) -> list[int]:
-        return self._asked(self.feed.on_replay(replay_frames(b"kv", ReplayEnd()), self.now))
+        return self.asked(self.feed.on_replay(replay_frames(b"kv", ReplayEnd()), self.now))
 
     def tick(self, now: float) -> list[int]:
         self.now = now
-        return self._asked(self.feed.on_tick(now))
+        return self.asked(self.feed.on_tick(now))
 
-    def _asked(self, requests: list[RequestReplay]) -> list[int]:
+    def asked(self, requests: list[RequestReplay]) -> list[int]:
         self.feed.check()
         return [request.first_seq for request in requests]
 
@@ -278,6 +278,40 @@ def test_trust_is_told_when_it_changes_and_only_then() -> None:
         feed.live(seq)
     rank = Rank(WORKER, 0)
     assert feed.sink.trust_changes == [(rank, Trust.EXACT), (rank, Trust.DEGRADED)]
+
+
+def test_trust_is_told_again_after_all_was_forgotten_and_before_anything_is_applied() -> None:
+    feed = Feed(has_replay=False)
+    feed.live(5)
+    feed.live(3)
+    rank = Rank(WORKER, 0)
+    assert feed.sink.trust_changes == [(rank, Trust.JOINED), (rank, Trust.JOINED)]
+    assert feed.sink.calls[-3:] == ["forget", "set_trust", "apply"]
+
+
+def test_a_cut_on_the_message_that_asks_anew_does_not_ask_twice() -> None:
+    feed = Feed(limits=StreamLimits(replay_replies=2))
+    feed.live(0)
+    assert feed.live(2) == [1]
+    assert feed.reply(1) == []
+    restarted = encode_batch(EventBatch(1e6, [], 0))
+    frames = replay_frames(b"kv", ReplayReply(2, restarted))
+    assert feed.asked(feed.feed.on_replay(frames, 0.0)) == [0]
+    status = feed.feed.status(Rank(WORKER, 0))
+    assert status is not None
+    assert (status.counters.replays, status.counters.replays_cut) == (2, 0)
+
+
+def test_a_rank_that_makes_room_takes_its_wish_along() -> None:
+    feed = Feed(own_rank=0)
+    feed.live(0, 1)
+    assert feed.live(3, 1) == [1]
+    feed.reply(5, 0)  # not of this conversation: it waits for one of its own
+    feed.live(0, 2)
+    assert feed.feed.ranks == [Rank(WORKER, 1), Rank(WORKER, 2)]
+    feed.reply(1, 1)
+    feed.reply(2, 1)
+    assert feed.end() == []
 
 
 def test_the_status_says_where_the_stream_stands() -> None:

@@ -24,7 +24,7 @@ from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 
 POLICIES = ("round_robin", "cost")
 _FLEET, _WORKLOAD = ComparisonSpec(), WorkloadSpec()
-_FLAGS = {"num_requests": "--requests", "duration_s": "--duration-s"}
+_FLAGS = {"num_requests": "--requests", "duration_s": "--duration-s", "think_s": "--think-s"}
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +41,9 @@ def demo(
     duration_s: Annotated[
         float, typer.Option(help="Over which chats start.")
     ] = _WORKLOAD.duration_s,
+    think_s: Annotated[
+        float, typer.Option(help="Between the turns of a chat, mean.")
+    ] = _WORKLOAD.think_s,
     seed: Annotated[int, typer.Option(help="Of the workload.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
@@ -51,7 +54,7 @@ def demo(
     so that prefixes are found on GPU and in pinned host memory.
     """
     try:
-        spec = WorkloadSpec(num_requests=requests, duration_s=duration_s)
+        spec = WorkloadSpec(num_requests=requests, duration_s=duration_s, think_s=think_s)
     except SpecError as error:
         refuse(f"{_FLAGS.get(error.field, error.field)}: {error.what}")
     vocabulary = Vocabulary(PromptModel.load(bundled_model_dir()))

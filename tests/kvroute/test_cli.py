@@ -58,6 +58,7 @@ MISTAKES = [
     (("demo", "--workers", "0"), "--workers"),
     (("demo", "--requests", "3"), "--requests: at least 16"),
     (("demo", "--duration-s", "0"), "--duration-s"),
+    (("demo", "--think-s", "-1"), "--think-s"),
     (("scenario", "refill", "--workers", "1"), "--workers: "),
     (("scenario", "refill", "--prefixes", "100"), "--prefixes: "),
     (("scenario", "refill", "--prefixes", "0"), "--prefixes: "),

@@ -54,6 +54,7 @@ async def control(
                 brains.planner,
                 brains.index,
                 brains.intake,
+                brains.subscriber,
                 one.registry,
                 Ticker({}),
                 one.clock,
@@ -130,7 +131,7 @@ async def test_a_token_may_have_any_letters() -> None:
     with fleet() as one:
         async with control(one, token="pässwörd") as (client, _):
             for given, status in (("pässwörd", 200), ("passwörd", 401)):
-                headers = {"Authorization": f"Bearer {given}".encode()}
+                headers = {b"Authorization": f"Bearer {given}".encode()}
                 assert (await client.get("/workers", headers=headers)).status_code == status
 
 
@@ -263,5 +264,8 @@ async def test_metrics_are_valid_and_count() -> None:
         assert value["kvroute_ttft_seconds_count", ()] == 2
         labels = (("dp_rank", "0"), ("worker", worker))
         assert value["kvroute_stream_batches_total", labels] == 0
+        connects = (("dp_rank", "0"), ("kind", "connects"), ("worker", worker))
+        assert value["kvroute_event_source_total", connects] == 1
+        assert value["kvroute_event_sockets_total", (("kind", "stray_messages"),)] == 0
         assert value["kvroute_stream_resets_total", labels] == 0
         assert value["kvroute_index_claims", (("tier", "host_pinned"),)] == 0

@@ -9,11 +9,12 @@ from indexer.actions import (
     StreamAction,
 )
 from indexer.claim_sink import ClaimSink
+from indexer.event_traffic import EventTraffic
 from indexer.findings import Finding, FindingKind
 from indexer.fleet_index import FleetIndex
 from indexer.heard_batch import HeardBatch
 from indexer.identity import ClaimSkip
-from indexer.intake import Intake, IntakeCounters
+from indexer.intake import Intake
 from indexer.limits import IndexLimits
 from indexer.match import Prompt, RankMatch
 from indexer.rank_state import IndexStats, RankState
@@ -31,6 +32,7 @@ __all__ = [
     "ClaimSkip",
     "EventStream",
     "EventSubscriber",
+    "EventTraffic",
     "Finding",
     "FindingKind",
     "FleetIndex",
@@ -40,7 +42,6 @@ __all__ = [
     "IndexLimits",
     "IndexStats",
     "Intake",
-    "IntakeCounters",
     "Prompt",
     "RankMatch",
     "RankState",

@@ -6,7 +6,6 @@ begins anew.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from indexer.actions import ForgetReason, RequestReplay
 from indexer.claim_sink import ClaimSink
@@ -17,17 +16,6 @@ from indexer.trust import Trust
 from protocol import EventSource, Rank
 
 
-@dataclass(slots=True)
-class IntakeCounters:
-    """What belonged to no source.
-
-    Attributes:
-        stray_messages: messages and notices of sources that are not listed.
-    """
-
-    stray_messages: int = 0
-
-
 class Intake:
     """Sources to streams to sink. Pure: every request for a replay is returned, to be sent by the caller.
 
@@ -36,14 +24,14 @@ class Intake:
         limits: bounds of every stream.
 
     Attributes:
-        counters: what belonged to no source.
+        num_stray_messages: messages and notices of sources that are not listed.
     """
 
     def __init__(self, sink: ClaimSink, limits: StreamLimits = DEFAULT_STREAM_LIMITS) -> None:
         self._sink = sink
         self._limits = limits
         self._feeds: dict[EventSource, SourceFeed] = {}
-        self.counters = IntakeCounters()
+        self.num_stray_messages = 0
 
     @property
     def sources(self) -> list[EventSource]:
@@ -122,15 +110,14 @@ class Intake:
         found = [feed.status(rank) for feed in self._feeds.values() for rank in feed.ranks]
         return [status for status in found if status is not None]
 
-    def source_counters(self, source: EventSource) -> SourceCounters | None:
-        """Counters of a source's sockets; None where it is not listed."""
-        feed = self._feeds.get(source)
-        return feed.counters.copy() if feed else None
+    def source_counters(self) -> dict[Rank, SourceCounters]:
+        """Snapshots of what happened on each listed source's sockets, by its own rank."""
+        return {source.rank: feed.counters.copy() for source, feed in self._feeds.items()}
 
     def _feed(self, source: EventSource) -> SourceFeed | None:
         feed = self._feeds.get(source)
         if feed is None:
-            self.counters.stray_messages += 1
+            self.num_stray_messages += 1
         return feed
 
     def check(self) -> None:

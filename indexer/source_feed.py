@@ -37,7 +37,6 @@ class SourceCounters:
         bad_replies: replay replies that cannot be read.
         stray_replies: replies of no conversation that is still wanted.
         refused_ranks: batches that name a rank beyond the bound.
-        other_ranks: batches that name another rank than the source's own.
     """
 
     connects: int = 0
@@ -47,7 +46,6 @@ class SourceCounters:
     bad_replies: int = 0
     stray_replies: int = 0
     refused_ranks: int = 0
-    other_ranks: int = 0
 
     def copy(self) -> "SourceCounters":
         """A snapshot that no longer changes."""
@@ -223,7 +221,6 @@ class SourceFeed:
         dp_rank = heard.batch.dp_rank
         if dp_rank is None or dp_rank == self._own_rank:
             return self._own_rank
-        self.counters.other_ranks += 1
         if dp_rank > self._limits.max_dp_rank:
             self.counters.refused_ranks += 1
             return None

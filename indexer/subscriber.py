@@ -9,12 +9,13 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeAlias, assert_never
 
 import zmq
 
 from indexer.actions import RequestReplay
+from indexer.event_traffic import EventTraffic
 from indexer.intake import Intake
 from indexer.source_sockets import (
     DEFAULT_SOCKET_LIMITS,
@@ -191,6 +192,14 @@ class EventSubscriber:
         while True:
             await asyncio.sleep(self._limits.tick_s)
             self.tick()
+
+    def traffic(self) -> EventTraffic:
+        """Everything that was counted, beside what streams count themselves."""
+        by_rank = self._intake.source_counters()
+        return EventTraffic(
+            asdict(self.counters) | {"stray_messages": self._intake.num_stray_messages},
+            {rank: asdict(counters) for rank, counters in by_rank.items()},
+        )
 
     def tick(self) -> None:
         """Tell the time, after what was heard before it. ``run`` does it every ``tick_s``."""

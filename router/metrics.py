@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
+from indexer.subscriber import EventSubscriber
 from router.connections import ConnectionGuard
 from router.counters import DataCounters
 from router.registry import Registry
@@ -36,6 +37,7 @@ class MetricSources:
     planner: Planner
     index: FleetIndex
     intake: Intake
+    subscriber: EventSubscriber
     registry: Registry
     ticker: Ticker
     clock: Callable[[], float] = time.monotonic
@@ -55,6 +57,7 @@ class RouterCollector(Collector):
         yield from self._workers()
         yield from self._index()
         yield from self._streams()
+        yield from self._event_sockets()
 
     def _data(self) -> Iterator[Metric]:
         data = self._sources.data
@@ -192,6 +195,35 @@ class RouterCollector(Collector):
         yield _gauges(
             "stream_last_event_age_seconds", "Seconds since the last event.", labels, ages
         )
+        skipped = [
+            ((one.rank.worker, str(one.rank.dp_rank), str(reason)), count)
+            for one in statuses
+            for reason, count in one.counters.skipped.items()
+        ]
+        yield _counter(
+            "stream_skipped", "Events that could not be read.", (*labels, "reason"), skipped
+        )
+
+    def _event_sockets(self) -> Iterator[Metric]:
+        traffic = self._sources.subscriber.traffic()
+        yield _counter(
+            "event_sockets",
+            "Messages and replies received, sockets and replays that failed, messages of no source.",
+            ("kind",),
+            _by_one(traffic.overall),
+        )
+        by_rank = [
+            ((rank.worker, str(rank.dp_rank), kind), count)
+            for rank, counts in traffic.by_rank.items()
+            for kind, count in counts.items()
+        ]
+        labels = ("worker", "dp_rank", "kind")
+        yield _counter(
+            "event_source",
+            "Connections of a rank's event socket, and what came by it that was dropped.",
+            labels,
+            by_rank,
+        )
 
 
 _STREAM_COUNTERS = {
@@ -202,9 +234,11 @@ _STREAM_COUNTERS = {
     "losses": "Losses that no replay repaired.",
     "lost_batches": "Batches in them.",
     "unreadable": "Batches that could not be decoded.",
+    "partly_read": "Batches with an event that could not be read.",
     "clears": "Full clears.",
     "num_resets": "Restarts of the publisher.",
     "replays": "Replays asked for.",
+    "replays_failed": "Replays that broke off or never came.",
 }
 
 

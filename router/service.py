@@ -114,7 +114,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf),
             metrics=MetricSources(
-                counters, planner, index, intake, registry, ticker, connections=guards
+                counters, planner, index, intake, subscriber, registry, ticker, connections=guards
             ),
             reader=reader,
             executor=executor,

@@ -22,4 +22,4 @@ def empty_router() -> MetricSources:
     subscriber = EventSubscriber(intake, time.monotonic)
     brains = Brains(index, planner, intake, subscriber, PromptShelf({}))
     registry = Registry(brains, RegistryLimits())
-    return MetricSources(DataCounters(), planner, index, intake, registry, Ticker({}))
+    return MetricSources(DataCounters(), planner, index, intake, subscriber, registry, Ticker({}))

@@ -361,6 +361,9 @@ async def test_a_bad_replay_endpoint_is_a_loss() -> None:
         publisher.publish(3)
         await fleet.claims(source, 1, 3)
         assert fleet.subscriber.counters.ask_failures > 0
+        traffic = fleet.subscriber.traffic()
+        assert (traffic.overall["messages"], traffic.overall["stray_messages"]) == (2, 0)
+        assert traffic.by_rank[source.rank]["connects"] == 1
 
 
 async def test_a_flood_leaves_others_their_turn() -> None:

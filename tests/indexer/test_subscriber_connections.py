@@ -1,0 +1,154 @@
+"""Connections that break, come late, hang, or lead elsewhere, over real sockets."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from indexer import ForgetReason, SocketLimits, Trust
+from protocol import EventSource, Rank, WorkerId
+from tests.indexer.running_fleet import running
+
+
+async def test_a_restart_at_the_same_address_without_replay() -> None:
+    async with running() as fleet:
+        publisher = fleet.publisher()
+        source = publisher.source("w", has_replay=False)
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        for block in range(10):
+            publisher.publish(block)
+        await fleet.claims(source, *range(10))
+        await fleet.close(publisher)
+        restarted = fleet.publisher(publisher.ports, stamp=1e6)
+        await fleet.subscribed(restarted)
+        restarted.publish(77)
+        await fleet.claims(source, 77)
+        assert fleet.sink.forgets == [(source.rank, ForgetReason.RESTARTED)]
+        assert fleet.sink.trust[source.rank] is Trust.EXACT
+
+
+async def test_a_restart_that_has_passed_the_old_number_is_found_by_comparison() -> None:
+    async with running() as fleet:
+        publisher = fleet.publisher()
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        for block in (1, 2, 3):
+            publisher.publish(block)
+        await fleet.claims(source, 1, 2, 3)
+        await fleet.trust(source, Trust.EXACT)
+        await fleet.close(publisher)
+        restarted = fleet.publisher(publisher.ports, stamp=1e6)
+        for block in (11, 12, 13):
+            restarted.publish(block, is_withheld=True)
+        await fleet.subscribed(restarted)
+        restarted.publish(14)
+        await fleet.claims(source, 11, 12, 13, 14)
+        await fleet.trust(source, Trust.EXACT)
+
+
+async def test_a_publisher_that_comes_late_is_found() -> None:
+    async with running() as fleet:
+        publisher = fleet.publisher()
+        ports = publisher.ports
+        await fleet.close(publisher)
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        late = fleet.publisher(ports)
+        late.publish(5)
+        await fleet.claims(source, 5)
+        await fleet.trust(source, Trust.EXACT)
+
+
+def _has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback on this machine")
+async def test_ipv6_addresses() -> None:
+    async with running() as fleet:
+        publisher = fleet.publisher(host="[::1]")
+        publisher.publish(1)
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        await fleet.claims(source, 1)
+        await fleet.trust(source, Trust.EXACT)
+
+
+async def test_names_are_tried_in_both_address_families() -> None:
+    limits = SocketLimits(tick_s=0.02, reopen_s=0.05, other_family_s=0.1)
+    async with running(limits) as fleet:
+        source = EventSource(Rank(WorkerId("w")), "tcp://localhost:1")
+        fleet.subscriber.subscribe(source)
+        await fleet.changes.until(lambda: fleet.subscriber.counters.other_families >= 2)
+
+
+class Forwarder:
+    """A TCP forwarder that can fall silent without closing anything."""
+
+    def __init__(self) -> None:
+        self.target = 0
+        self.is_silent = False
+        self.server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        self.server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0)
+        port: int = self.server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _on_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        is_silent = self.is_silent
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+
+        async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                if self.is_silent and not is_silent:
+                    continue  # swallowed, in both directions
+                target.write(data)
+
+        try:
+            await asyncio.gather(pump(reader, back), pump(there, writer))
+        finally:
+            writer.close()
+            back.close()
+
+
+async def test_a_half_open_connection_is_given_up() -> None:
+    """The path swallows all packets; a new publisher stands elsewhere under the same address."""
+    limits = SocketLimits(tick_s=0.02, heartbeat_s=0.05, heartbeat_timeout_s=0.15, reconnect_s=0.01)
+    async with running(limits) as fleet:
+        publisher = fleet.publisher()
+        forwarder = Forwarder()
+        forwarder.target = publisher.ports[0]
+        port = await forwarder.start()
+        source = EventSource(Rank(WorkerId("w")), f"tcp://127.0.0.1:{port}")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        publisher.publish(1)
+        await fleet.claims(source, 1)
+        elsewhere = fleet.publisher(stamp=1e6)
+        forwarder.target = elsewhere.ports[0]
+        forwarder.is_silent = True
+        await fleet.subscribed(elsewhere)
+        elsewhere.publish(2)
+        await fleet.claims(source, 2)
+        assert fleet.sink.forgets == [(source.rank, ForgetReason.RESTARTED)]
+        await forwarder.stop()

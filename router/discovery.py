@@ -2,8 +2,9 @@
 
 Pure: reads the answers of the engine's information routes. SGLang says everything in ``/server_info``;
 vLLM says it in ``/v1/models``, ``/version``, ``/kv_event_sources`` and ``/metrics``. Wildcard hosts in
-event endpoints stand for the worker's own. A field of an odd type is taken as absent, and an engine that
-says nothing of events is served without them, unless they are named for it.
+event endpoints stand for the worker's own. A field of an odd type is taken as absent, a bad value is a
+fault that is told, and an engine that says nothing of events is served without them, unless they are named
+for it.
 
 Source: SGLang 0.5.23 ``/server_info``; vLLM 0.32.0 routes (recorded).
 """
@@ -13,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from indexer.stream_limits import DEFAULT_STREAM_LIMITS
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
+from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
+from router.engine_metrics import read_metrics
 
-MAX_RANKS = 1024
-_WILDCARDS = frozenset({"", "*", "0.0.0.0", "::", "[::]"})
-_BLOCK_SIZE = re.compile(r'cache_config_info\{(?:[^}]*,)?block_size="(\d{1,6})"')
-_AWAKE = re.compile(
-    r'vllm:engine_sleep_state\{[^}]*sleep_state="awake"[^}]*\} ([01](?:\.0)?)$', re.M
-)
-_ENDPOINT = re.compile(r"tcp://(.*):(\d{1,5})")
+MAX_RANKS = DEFAULT_STREAM_LIMITS.max_dp_rank + 1
+"""A worker of more ranks is refused: their events could not be told apart."""
+_ENDPOINT = re.compile(r"tcp://([^/]*):([0-9]{1,5})")
 
 
 class NotAWorkerError(Exception):
@@ -51,13 +51,17 @@ class Discovered:
     """A worker as it describes itself.
 
     Attributes:
-        cards: its entries of ``/v1/models``.
+        cards: its entries of ``/v1/models``, fit to be shown.
+        faults: what it says and could not be taken, each named; the first few.
+        num_faults: all of them.
         is_asleep: it says that it sleeps: requests would wait until somebody wakes it.
     """
 
     spec: WorkerSpec
     cards: tuple[Mapping[str, object], ...] = field(default=())
     is_asleep: bool = False
+    faults: tuple[str, ...] = ()
+    num_faults: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,18 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
     """Make a specification from what the engine says.
 
     Raises:
-        NotAWorkerError: no model is named, or the engine does one half of the work only.
+        NotAWorkerError: no model is named, there are too many ranks, or the engine does one half of the
+            work only.
     """
-    cards = _cards(answers.models)
-    info = _fields(answers.server_info)
+    read = AnswerFields()
+    cards = read.cards(answers.models)
+    info = fields_of(answers.server_info)
+    is_asleep = False
     if "served_model_name" in info or "tokenizer_path" in info or "kv_events" in info:
-        return Discovered(_sglang(worker, url, cards, info), cards)
-    return Discovered(_vllm(worker, url, cards, answers), cards, _is_asleep(answers.metrics or ""))
+        spec = _sglang(worker, url, cards, info, read)
+    else:
+        spec, is_asleep = _vllm(worker, url, cards, answers, read)
+    return Discovered(spec, cards, is_asleep, tuple(read.faults), read.num_faults)
 
 
 def with_named_events(found: Discovered, named: NamedEvents) -> Discovered:
@@ -105,46 +114,67 @@ def is_endpoint(value: str) -> bool:
 
 
 def _sglang(
-    worker: WorkerId, url: str, cards: Sequence[Mapping[str, object]], info: Mapping[str, object]
+    worker: WorkerId,
+    url: str,
+    cards: Sequence[Mapping[str, object]],
+    info: Mapping[str, object],
+    read: AnswerFields,
 ) -> WorkerSpec:
     names = _names(cards)
-    mode = _text(info.get("disaggregation_mode"))
+    mode = info.get("disaggregation_mode")
     if mode in ("prefill", "decode"):
         raise NotAWorkerError(
             f"the engine runs in {mode}-only mode and cannot serve whole requests"
         )
-    model = _text(info.get("served_model_name")) or next(iter(names.models), None)
-    model = model or _text(info.get("model_path"))
+    model = read.text(info.get("served_model_name"), "served_model_name")
+    model = model or next(iter(names.models), None)
+    path = read.text(info.get("model_path"), "model_path")
+    model = model or path
     if model is None:
-        raise NotAWorkerError("/server_info and /v1/models name no model")
-    events = _fields(info.get("kv_events"))
-    num_ranks = _rank_count(events.get("dp_size")) or _rank_count(info.get("dp_size")) or 1
+        raise _no_model("/server_info and /v1/models name no model", read)
+    events = fields_of(info.get("kv_events"))
+    num_ranks = _count(events.get("dp_size")) or _count(info.get("dp_size")) or 1
+    _refuse_too_many(num_ranks)
     return WorkerSpec(
         worker=worker,
         url=url,
         model=model,
         engine=EngineKind.SGLANG,
-        version=_text(info.get("version")),
-        block_size=_positive(events.get("block_size")) or _positive(info.get("page_size")),
-        tokenizer=_text(info.get("tokenizer_path")) or _text(info.get("model_path")),
-        sources=_sglang_sources(worker, url, events, num_ranks),
+        version=read.text(info.get("version"), "version"),
+        block_size=read.size(events.get("block_size"), "kv_events.block_size", MAX_BLOCK_SIZE)
+        or read.size(info.get("page_size"), "page_size", MAX_BLOCK_SIZE),
+        tokenizer=read.text(info.get("tokenizer_path"), "tokenizer_path") or path,
+        sources=_sglang_sources(worker, url, events, num_ranks, read),
         num_ranks=num_ranks,
-        max_model_len=_max_model_len(cards) or _positive(info.get("context_length")),
+        max_model_len=_max_model_len(cards, read)
+        or read.size(info.get("context_length"), "context_length", MAX_LENGTH),
         aliases=tuple(name for name in names.models if name != model),
         adapters=names.adapters,
     )
 
 
 def _sglang_sources(
-    worker: WorkerId, url: str, events: Mapping[str, object], num_ranks: int
+    worker: WorkerId,
+    url: str,
+    events: Mapping[str, object],
+    num_ranks: int,
+    read: AnswerFields,
 ) -> tuple[EventSource, ...]:
-    """One a rank: base port plus rank, for both sockets."""
-    base = _port(events.get("endpoint_port_base"))
-    if base is None or events.get("publisher", "zmq") != "zmq":
+    """One a rank: base port plus rank, for both sockets. None at all where one field is bad."""
+    if events.get("publisher", "zmq") != "zmq":
         return ()
-    host = _reachable_host(_text(events.get("endpoint_host")) or "*", url)
-    replay = _port(events.get("replay_endpoint_port_base"))
-    topic = _text(events.get("topic")) or ""
+    before = read.num_faults
+    base = read.port(events.get("endpoint_port_base"), "kv_events.endpoint_port_base")
+    replay = read.port(
+        events.get("replay_endpoint_port_base"), "kv_events.replay_endpoint_port_base"
+    )
+    host = read.host(events.get("endpoint_host"), "kv_events.endpoint_host")
+    topic = read.text(events.get("topic"), "kv_events.topic") or ""
+    if max(base or 0, replay or 0) + num_ranks - 1 > 65_535:
+        read.fault("kv_events: the ports of the last ranks are beyond 65535")
+    if base is None or host is None or read.num_faults > before:
+        return ()
+    host = _reachable_host(host, url)
     return tuple(
         EventSource(
             rank=Rank(worker, rank),
@@ -157,60 +187,100 @@ def _sglang_sources(
 
 
 def _vllm(
-    worker: WorkerId, url: str, cards: Sequence[Mapping[str, object]], answers: WorkerAnswers
-) -> WorkerSpec:
+    worker: WorkerId,
+    url: str,
+    cards: Sequence[Mapping[str, object]],
+    answers: WorkerAnswers,
+    read: AnswerFields,
+) -> tuple[WorkerSpec, bool]:
+    """The specification, and whether the engine is asleep."""
     names = _names(cards)
     if not names.models:
-        raise NotAWorkerError("/v1/models names no model")
+        raise _no_model("/v1/models names no model", read)
     model = names.models[0]
-    sources = _vllm_sources(worker, url, _by_rank(answers.event_sources))
-    engines = _engine_labels(answers.metrics or "")
-    num_ranks = max([source.rank.dp_rank + 1 for source in sources] + [len(engines), 1])
-    version = _text(_fields(answers.version).get("version"))
-    is_vllm = version is not None or answers.event_sources is not None or bool(engines)
-    return WorkerSpec(
+    sources = _vllm_sources(worker, url, _by_rank(answers.event_sources), read)
+    metrics = read_metrics(answers.metrics or "")
+    num_ranks = max([source.rank.dp_rank + 1 for source in sources] + [len(metrics.engines), 1])
+    _refuse_too_many(num_ranks)
+    version = read.text(fields_of(answers.version).get("version"), "version")
+    is_vllm = version is not None or answers.event_sources is not None or bool(metrics.engines)
+    spec = WorkerSpec(
         worker=worker,
         url=url,
         model=model,
         engine=EngineKind.VLLM if is_vllm else EngineKind.UNKNOWN,
         version=version,
-        block_size=_metrics_block_size(answers.metrics or ""),
-        tokenizer=_root(cards, model),
+        block_size=read.size(metrics.block_size, "block_size", MAX_BLOCK_SIZE),
+        tokenizer=_root(cards, model, read),
         sources=sources,
-        num_ranks=min(num_ranks, MAX_RANKS),
-        max_model_len=_max_model_len(cards),
+        num_ranks=num_ranks,
+        max_model_len=_max_model_len(cards, read),
         aliases=names.models[1:],
         adapters=names.adapters,
     )
+    return spec, metrics.is_asleep
 
 
 def _vllm_sources(
-    worker: WorkerId, url: str, ranks: Mapping[str, object]
+    worker: WorkerId, url: str, ranks: Mapping[str, object], read: AnswerFields
 ) -> tuple[EventSource, ...]:
-    sources = []
-    for name, value in sorted(ranks.items(), key=lambda item: (len(item[0]), item[0])):
-        fields = _fields(value)
-        endpoint = _reachable_endpoint(fields.get("endpoint"), url)
+    """One a rank that names its endpoint; a bad entry is a fault and costs only itself."""
+    sources: dict[int, EventSource] = {}
+    for name, value in ranks.items():
+        fields = fields_of(value)
         is_on = fields.get("enable_kv_cache_events", True) is True
-        if not name.isdigit() or int(name) >= MAX_RANKS or endpoint is None or not is_on:
+        if fields.get("endpoint") is None or not is_on or fields.get("publisher", "zmq") != "zmq":
             continue
-        if fields.get("publisher", "zmq") != "zmq":
-            continue
+        before = read.num_faults
+        dp_rank = _dp_rank(name)
+        endpoint = _reachable_endpoint(fields["endpoint"], url)
         replay = _reachable_endpoint(fields.get("replay_endpoint"), url)
-        topic = _text(fields.get("topic")) or ""
-        sources.append(EventSource(Rank(worker, int(name)), endpoint, replay, topic))
-    return tuple(sources)
+        topic = read.text(fields.get("topic"), "/kv_event_sources: topic") or ""
+        if dp_rank is None or dp_rank in sources:
+            read.fault(f"/kv_event_sources: a rank that is no number below {MAX_RANKS}, or twice")
+        if endpoint is None or (replay is None and fields.get("replay_endpoint") is not None):
+            read.fault("/kv_event_sources: an endpoint that is not tcp://host:port")
+        if dp_rank is not None and endpoint is not None and read.num_faults == before:
+            sources[dp_rank] = EventSource(Rank(worker, dp_rank), endpoint, replay, topic)
+    return tuple(source for _, source in sorted(sources.items()))
 
 
 def _by_rank(event_sources: object) -> Mapping[str, object]:
     """Rank → fields: as an object by rank, or as an array whose entries name theirs or stand in order."""
     if not isinstance(event_sources, list):
-        return _fields(event_sources)
-    named = [_fields(one).get("data_parallel_rank") for one in event_sources]
+        return fields_of(event_sources)
+    named = [fields_of(one).get("data_parallel_rank") for one in event_sources]
     return {
-        str(index if rank is None else rank): one
+        str(index) if rank is None else _short(rank): one
         for index, (rank, one) in enumerate(zip(named, event_sources, strict=True))
     }
+
+
+def _short(rank: object) -> str:
+    """A rank as a key; what is neither number nor text is none."""
+    is_rank = (isinstance(rank, int) and 0 <= rank < MAX_RANKS) or isinstance(rank, str)
+    return str(rank) if is_rank else ""
+
+
+def _dp_rank(name: str) -> int | None:
+    """A rank as ASCII digits."""
+    is_number = name.isascii() and name.isdigit() and len(name) <= len(str(MAX_RANKS))
+    return int(name) if is_number and int(name) < MAX_RANKS else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _refuse_too_many(num_ranks: int) -> None:
+    if num_ranks > MAX_RANKS:
+        raise NotAWorkerError(
+            f"the engine has more data-parallel ranks than can be followed, {MAX_RANKS}"
+        )
+
+
+def _no_model(message: str, read: AnswerFields) -> NotAWorkerError:
+    return NotAWorkerError("; ".join([message, *read.faults]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,54 +294,33 @@ def _names(cards: Sequence[Mapping[str, object]]) -> _Names:
     models: list[str] = []
     adapters: list[str] = []
     for card in cards:
-        name = _text(card.get("id"))
-        if name is not None:
-            (adapters if _text(card.get("parent")) else models).append(name)
+        parent = card.get("parent")
+        (adapters if isinstance(parent, str) and parent else models).append(str(card["id"]))
     return _Names(tuple(dict.fromkeys(models)), tuple(dict.fromkeys(adapters)))
 
 
-def _cards(models: object) -> tuple[Mapping[str, object], ...]:
-    data = _fields(models).get("data")
-    if not isinstance(data, list):
-        return ()
-    return tuple(card for card in data if isinstance(card, dict))
-
-
-def _root(cards: Sequence[Mapping[str, object]], model: str) -> str | None:
+def _root(cards: Sequence[Mapping[str, object]], model: str, read: AnswerFields) -> str | None:
     for card in cards:
         if card.get("id") == model:
-            return _text(card.get("root"))
+            return read.text(card.get("root"), "/v1/models: root")
     return None
 
 
-def _max_model_len(cards: Sequence[Mapping[str, object]]) -> int | None:
-    lengths = [_positive(card.get("max_model_len")) for card in cards]
-    return next((length for length in lengths if length is not None), None)
-
-
-def _metrics_block_size(metrics: str) -> int | None:
-    found = _BLOCK_SIZE.search(metrics)
-    return _positive(int(found.group(1))) if found else None
-
-
-def _is_asleep(metrics: str) -> bool:
-    """Does every engine that tells its sleep state say that it is not awake?"""
-    awake = _AWAKE.findall(metrics)
-    return bool(awake) and not any(float(value) for value in awake)
-
-
-def _engine_labels(metrics: str) -> set[str]:
-    """Data-parallel ranks that report: the ``engine`` labels."""
-    lines = (line for line in metrics.splitlines() if line.startswith("vllm:num_requests_running"))
-    found = (re.search(r'engine="(\d{1,4})"', line) for line in lines)
-    return {match.group(1) for match in found if match}
+def _max_model_len(cards: Sequence[Mapping[str, object]], read: AnswerFields) -> int | None:
+    for card in cards:
+        length = read.size(card.get("max_model_len"), "/v1/models: max_model_len", MAX_LENGTH)
+        if length is not None:
+            return length
+    return None
 
 
 def _reachable_endpoint(value: object, url: str) -> str | None:
+    """The endpoint with its wildcard filled in; None where it is none."""
     found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
-    if found is None or _port(int(found.group(2))) is None:
+    if found is None or not 1 <= int(found.group(2)) <= 65_535:
         return None
-    return f"tcp://{_reachable_host(found.group(1), url)}:{found.group(2)}"
+    host = AnswerFields().host(found.group(1), "endpoint")
+    return None if host is None else f"tcp://{_reachable_host(host, url)}:{found.group(2)}"
 
 
 def _endpoint_of_rank(base: str | None, dp_rank: int, url: str) -> str | None:
@@ -281,29 +330,6 @@ def _endpoint_of_rank(base: str | None, dp_rank: int, url: str) -> str | None:
 
 def _reachable_host(host: str, url: str) -> str:
     """The host, or the worker's own where it is a wildcard; IPv6 in brackets, as ZeroMQ wants it."""
-    if host in _WILDCARDS:
+    if host == "*":
         host = urlsplit(url).hostname or "127.0.0.1"
-    bare = host.strip("[]")
-    return f"[{bare}]" if ":" in bare else bare
-
-
-def _fields(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _rank_count(value: object) -> int | None:
-    count = _positive(value)
-    return None if count is None else min(count, MAX_RANKS)
-
-
-def _port(value: object) -> int | None:
-    port = _positive(value)
-    return port if port is not None and port <= 65535 else None
+    return f"[{host}]" if ":" in host else host

@@ -151,6 +151,14 @@ class RouterCollector(Collector):
         yield _gauges("workers", "Workers by state.", ("state",), _by_one(states))
         opened = [((record.worker,), record.breaker.num_opened) for record in records]
         yield _counter("breaker_opened", "Times a breaker opened.", ("worker",), opened)
+        faults = [
+            ((record.worker,), record.discovered.num_faults)
+            for record in records
+            if record.discovered is not None
+        ]
+        yield _gauges(
+            "worker_faults", "What a worker says and could not be taken.", ("worker",), faults
+        )
         loads = self._sources.planner.rank_loads(self._sources.clock())
         in_flight = [((one.rank.worker, str(one.rank.dp_rank)), one.in_flight) for one in loads]
         yield _gauges(

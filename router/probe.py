@@ -1,9 +1,10 @@
 """Calls that the router makes on its own account: learn a worker, ask for its health.
 
-Answers are bounded in size and time. A route that is missing is no fault; a worker that does not answer,
+Answers are bounded in size and in time as a whole, and asked for uncompressed. A route that is missing is no fault; a worker that does not answer,
 or refuses us, is.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import httpx
 from protocol import WorkerId
 from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
 
-_MAX_ANSWER_BYTES = 8 * 1024 * 1024
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 
 class ProbeError(Exception):
@@ -23,8 +24,9 @@ class ProbeError(Exception):
 class Prober:
     """Probes workers over a client of its own."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, timeout_s: float) -> None:
         self._client = client
+        self._timeout_s = timeout_s
 
     async def describe(self, worker: WorkerId, url: str) -> Discovered:
         """Learn the worker behind a URL, in three to seven calls.
@@ -69,31 +71,39 @@ class Prober:
         Raises:
             ProbeError: no answer, another status, or one that is too large.
         """
-        body = bytearray()
         try:
-            async with self._client.stream("GET", url) as response:
-                if response.status_code in (404, 405, 501):
-                    return None
-                if not response.is_success:
-                    raise ProbeError(f"{url} answers {response.status_code}")
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > _MAX_ANSWER_BYTES:
-                        raise ProbeError(f"{url} answers more than {_MAX_ANSWER_BYTES} bytes")
+            async with asyncio.timeout(self._timeout_s):
+                return await self._read(url)
+        except TimeoutError as error:
+            raise ProbeError(f"{url}: no whole answer within {self._timeout_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise ProbeError(f"{url}: {error or type(error).__name__}") from error
+
+    async def _read(self, url: str) -> bytes | None:
+        body = bytearray()
+        async with self._client.stream("GET", url) as response:
+            if response.status_code in (404, 405, 501):
+                return None
+            if not response.is_success:
+                raise ProbeError(f"{url} answers {response.status_code}")
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > _MAX_ANSWER_BYTES:
+                    raise ProbeError(f"{url} answers more than {_MAX_ANSWER_BYTES} bytes")
         return bytes(body)
 
 
 @asynccontextmanager
 async def open_prober(timeout_s: float, token: str | None) -> AsyncIterator[Prober]:
     """A prober; ``token`` is sent as bearer token."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {"Accept-Encoding": "identity"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(
         timeout=timeout_s, headers=headers, limits=limits, trust_env=False
     ) as client:
-        yield Prober(client)
+        yield Prober(client, timeout_s)
 
 
 def _parsed(body: bytes | None) -> object:

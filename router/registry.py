@@ -18,6 +18,7 @@ from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
 from router.own_routes import Readiness
+from router.plain_text import plain
 from router.shelf import PromptShelf, Shelved
 from router.worker_record import WorkerRecord, WorkerState
 from scoring import OutcomeKind, Planner
@@ -163,7 +164,7 @@ class Registry:
         record = self._records.get(worker)
         if record is None or record.url != found.spec.url:
             return
-        old, new = record.spec, found.spec
+        known, old, new = record.discovered, record.spec, found.spec
         record.discovered, record.error, record.num_attempts = found, None, 0
         self._overdue.discard(worker)
         if old != new:
@@ -174,6 +175,8 @@ class Registry:
             else:
                 self._begin_anew(record, old, new, now)
             logger.info("worker %s is %s", worker, _summary(new))
+        if found.faults and (known is None or known.faults != found.faults):
+            logger.warning("of worker %s was not taken: %s", worker, "; ".join(found.faults))
         self._brains.shelf.put(new, shelved)
         self._brains.shelf.keep(self.specs())
         self._settle(record)
@@ -183,6 +186,7 @@ class Registry:
         record = self._records.get(worker)
         if record is None:
             return
+        error = plain(error)
         if record.error != error:
             logger.warning("worker %s cannot be learned: %s", worker, error)
         record.error = error

@@ -110,11 +110,18 @@ class RankView(_View):
 
 
 class WorkerDebugView(WorkerView):
-    """One worker in full."""
+    """One worker in full.
+
+    Attributes:
+        faults: what it says of itself and could not be taken, the first few.
+        num_faults: all of them.
+    """
 
     breaker: BreakerState
     health_failures: int
     learn_attempts: int
+    faults: tuple[str, ...]
+    num_faults: int
     prompt_model: PromptModelView
     ranks: tuple[RankView, ...]
 
@@ -177,6 +184,8 @@ def worker_debug_view(
         "breaker": record.breaker.state,
         "health_failures": record.health.num_failures,
         "learn_attempts": record.num_attempts,
+        "faults": () if record.discovered is None else record.discovered.faults,
+        "num_faults": 0 if record.discovered is None else record.discovered.num_faults,
         "prompt_model": prompt_model,
         "ranks": ranks,
     }

@@ -1,0 +1,36 @@
+"""Text of others that is kept or shown: bounded, and of characters that can be written."""
+
+import re
+from ipaddress import IPv6Address
+
+MAX_TEXT = 512
+_MAX_HOST = 253
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
+_CUT = "…"
+
+
+def plain(text: str, max_chars: int = MAX_TEXT) -> str:
+    """The text, cut to ``max_chars`` and a mark, with ``?`` for each lone surrogate. O(``max_chars``)."""
+    cut = text if len(text) <= max_chars else text[:max_chars] + _CUT
+    return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+def is_plain(text: str, max_chars: int = MAX_TEXT) -> bool:
+    """Is every character printable, and are there no more than that?"""
+    return len(text) <= max_chars and text.isprintable()
+
+
+def is_host(text: str) -> bool:
+    """Is it a host name or an address, in ASCII and without brackets?"""
+    if ":" in text:
+        return is_ipv6(text)
+    return 0 < len(text) <= _MAX_HOST and _HOST.fullmatch(text) is not None
+
+
+def is_ipv6(text: str) -> bool:
+    """Is it an address of IPv6, perhaps with a zone?"""
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return len(text) <= _MAX_HOST and text.isascii() and text.isprintable()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from router.errors import ErrorKind, FrontDoorError
+
 MAX_HEAD_BYTES = 64 * 1024  # a longer head, or as much of chunk framing and trailers: 431
 MAX_HELD_BYTES = 64 * 1024  # of further requests that come while one is answered
 MAX_PIPELINED = 16  # whole requests in one read
@@ -34,6 +36,26 @@ class ConnectionEnd(StrEnum):
     READ_TIMEOUT = "read_timeout"
     TOO_MANY = "too_many"
     PIPELINED = "pipelined"
+
+
+# What a client is told, where no answer is on its way to it.
+REFUSALS = {
+    ConnectionEnd.MALFORMED: FrontDoorError(
+        ErrorKind.MALFORMED, "the request is not valid HTTP/1.1"
+    ),
+    ConnectionEnd.HEAD_TOO_LARGE: FrontDoorError(
+        ErrorKind.HEAD_TOO_LARGE, f"the request's head is longer than {MAX_HEAD_BYTES} bytes"
+    ),
+    ConnectionEnd.HEAD_TIMEOUT: FrontDoorError(
+        ErrorKind.REQUEST_TIMEOUT, "the request's head did not come in time"
+    ),
+    ConnectionEnd.BODY_TIMEOUT: FrontDoorError(
+        ErrorKind.REQUEST_TIMEOUT, "the request's body did not come in time"
+    ),
+    ConnectionEnd.TOO_MANY: FrontDoorError(
+        ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

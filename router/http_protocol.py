@@ -13,7 +13,6 @@ A request costs a few reads of the clock, and no timer or task beyond its own.
 
 import asyncio
 from collections.abc import Callable
-from enum import IntEnum
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -21,11 +20,8 @@ from urllib.parse import unquote
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from router.connections import (
@@ -36,34 +32,21 @@ from router.connections import (
     MIN_BODY_BYTES,
     NEVER,
     NUM_SURPLUS,
+    REFUSALS,
     ConnectionEnd,
     ConnectionGuard,
 )
-from router.errors import ErrorKind, FrontDoorError
-from router.http_cycle import FrontDoorCycle, OldClientCycle
+from router.http_cycle import FrontDoorCycle, OldClientCycle, bare_refusal
 
 _NOTED = frozenset({b"expect", b"transfer-encoding"})
 _SURPLUS_HEAD_S = 5.0
-_MALFORMED = FrontDoorError(ErrorKind.MALFORMED, "the request is not valid HTTP/1.1")
-_HEAD_TOO_LARGE = FrontDoorError(
-    ErrorKind.HEAD_TOO_LARGE, f"the request's head is longer than {MAX_HEAD_BYTES} bytes"
-)
-_HEAD_TIMEOUT = FrontDoorError(ErrorKind.REQUEST_TIMEOUT, "the request's head did not come in time")
-_BODY_TIMEOUT = FrontDoorError(ErrorKind.REQUEST_TIMEOUT, "the request's body did not come in time")
-_TOO_MANY = FrontDoorError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
-
-
-class _Phase(IntEnum):
-    """What is being read."""
-
-    IDLE = 0  # nothing, between two requests
-    HEAD = 1
-    BODY = 2
-    LINGER = 3  # nothing any more: the connection is about to close
+# What is being read: nothing, between two requests; a head; a body; nothing any more. Plain numbers, for
+# each field of a head is looked at.
+_IDLE, _HEAD, _BODY, _LINGER = range(4)
 
 
 class _RefusedError(Exception):
-    """Raised through the parser; what it is about stands in ``FrontDoorProtocol._refusal``."""
+    """Raised through the parser; why stands in ``FrontDoorProtocol._reason``."""
 
 
 class FrontDoorProtocol(HttpToolsProtocol):
@@ -91,8 +74,8 @@ class FrontDoorProtocol(HttpToolsProtocol):
         self._guard = guard
         self._limits = guard.limits
         self._extensions = {"kvroute.connection": self}
-        self._phase = _Phase.IDLE
-        self._refusal = ConnectionEnd.MALFORMED, _MALFORMED
+        self._phase = _IDLE
+        self._reason = ConnectionEnd.MALFORMED
         self._running: RequestResponseCycle | None = None
         self._held = bytearray()
         self._fruitless_bytes = 0  # read since a head, or a piece of a body, was complete
@@ -116,7 +99,7 @@ class FrontDoorProtocol(HttpToolsProtocol):
         head_s = min(_SURPLUS_HEAD_S, limits.head_s) if self.is_surplus else limits.head_s
         self.due = self.loop.time() + head_s
         if guard.num_open > limits.max_connections + NUM_SURPLUS:
-            self._refuse(ConnectionEnd.TOO_MANY, _TOO_MANY)
+            self._refuse(ConnectionEnd.TOO_MANY)
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -145,23 +128,24 @@ class FrontDoorProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """It has caught up."""
         super().resume_writing()
-        if self._is_answering() and self._phase is not _Phase.BODY:
+        if self._is_answering() and self._phase != _BODY:
             self.due = NEVER
 
     def expire(self, now: float) -> None:
         """The deadline has passed."""
-        if self.flow.write_paused or self._phase is _Phase.LINGER:
+        transport = self.transport
+        if self.flow.write_paused or transport.is_closing() or self._phase == _LINGER:
             if self._is_answering():
                 self._guard.ended[ConnectionEnd.READ_TIMEOUT] += 1
-            self.transport.abort()
-        elif self._phase is _Phase.HEAD:
-            self._refuse(ConnectionEnd.HEAD_TIMEOUT, _HEAD_TIMEOUT)
-        elif self._phase is _Phase.BODY and self.flow.read_paused:
+            transport.abort()
+        elif self._phase == _HEAD:
+            self._refuse(ConnectionEnd.HEAD_TIMEOUT)
+        elif self._phase == _BODY and self.flow.read_paused:
             self.due = now + self._limits.body_s
-        elif self._phase is _Phase.BODY:
-            self._refuse(ConnectionEnd.BODY_TIMEOUT, _BODY_TIMEOUT)
+        elif self._phase == _BODY:
+            self._refuse(ConnectionEnd.BODY_TIMEOUT)
         else:
-            self.transport.close()
+            transport.close()
             self._linger(now)
 
     # Bytes
@@ -175,8 +159,8 @@ class FrontDoorProtocol(HttpToolsProtocol):
         if is_owed and (self.pipeline or not self.cycle.more_body):
             self._hold(data)
             return
-        if self._phase is _Phase.IDLE:
-            self._phase = _Phase.HEAD
+        if self._phase == _IDLE:
+            self._phase = _HEAD
             self._fruitless_bytes = 0
             if cycle is not None:
                 self.due = self.loop.time() + self._limits.head_s
@@ -185,23 +169,23 @@ class FrontDoorProtocol(HttpToolsProtocol):
         self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        self._refusal = ConnectionEnd.MALFORMED, _MALFORMED
+        self._reason = ConnectionEnd.MALFORMED
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._feed(self._without_upgrade() + data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(*self._refusal)
+            self._refuse(self._reason)
         else:
             self._move_deadline()
 
     def _move_deadline(self) -> None:
         if self._fruitless_bytes > MAX_HEAD_BYTES:
-            self._refuse(ConnectionEnd.HEAD_TOO_LARGE, _HEAD_TOO_LARGE)
-        elif self._phase is _Phase.IDLE:
+            self._refuse(ConnectionEnd.HEAD_TOO_LARGE)
+        elif self._phase == _IDLE:
             idles = self.cycle.response_complete  # refused before its body was whole
             self.due = self.loop.time() + self._limits.keep_alive_s if idles else NEVER
-        elif self._phase is _Phase.HEAD:
+        elif self._phase == _HEAD:
             self._await_head()
         elif self._body_bytes >= MIN_BODY_BYTES:
             self._body_bytes = 0
@@ -239,12 +223,12 @@ class FrontDoorProtocol(HttpToolsProtocol):
         """A head begins."""
         super().on_message_begin()
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
-        self._phase = _Phase.HEAD
+        self._phase = _HEAD
         self._has_coding = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the head, or of the trailers, which are dropped."""
-        if self._phase is not _Phase.HEAD:
+        if self._phase != _HEAD:
             return
         name = name.lower()
         if name in _NOTED:
@@ -260,7 +244,7 @@ class FrontDoorProtocol(HttpToolsProtocol):
         """The head is whole: start on the request, or queue it."""
         parser, scope = self.parser, self.scope
         if self._fruitless_bytes > MAX_HEAD_BYTES and self._head_bytes() > MAX_HEAD_BYTES:
-            self._refusal = ConnectionEnd.HEAD_TOO_LARGE, _HEAD_TOO_LARGE
+            self._reason = ConnectionEnd.HEAD_TOO_LARGE
             raise _RefusedError
         scope["method"] = parser.get_method().decode("ascii")
         version = parser.get_http_version()
@@ -274,7 +258,7 @@ class FrontDoorProtocol(HttpToolsProtocol):
         scope["http_version"] = version
         self._read_target()
         self._fruitless_bytes = self._body_bytes = 0
-        self._phase = _Phase.BODY
+        self._phase = _BODY
         self.due = self.loop.time() + self._limits.body_s
         keep_alive = not is_old and not self.is_surplus and parser.should_keep_alive()
         self._begin((OldClientCycle if is_old else FrontDoorCycle), keep_alive=keep_alive)
@@ -282,14 +266,20 @@ class FrontDoorProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._fruitless_bytes = 0
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         if self._declines_upgrade:
             return
         self._fruitless_bytes = 0
-        self._phase = _Phase.IDLE
+        self._phase = _IDLE
         if not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
@@ -312,7 +302,7 @@ class FrontDoorProtocol(HttpToolsProtocol):
         earlier = self._latest()
         is_first = earlier is None or earlier.response_complete
         if not is_first and len(self.pipeline) >= MAX_PIPELINED:
-            self._refusal = ConnectionEnd.PIPELINED, _MALFORMED
+            self._reason = ConnectionEnd.PIPELINED
             raise _RefusedError
         self.cycle = kind(
             scope=self.scope,
@@ -355,7 +345,7 @@ class FrontDoorProtocol(HttpToolsProtocol):
             held, self._held = bytes(self._held), bytearray()
             self.data_received(held)
 
-    def _refuse(self, end: ConnectionEnd, refusal: FrontDoorError) -> None:
+    def _refuse(self, end: ConnectionEnd) -> None:
         """Read nothing more. Answer, unless an answer is on its way or owed to an earlier request."""
         self._guard.ended[end] += 1
         cycle = self._latest()
@@ -366,9 +356,7 @@ class FrontDoorProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self._is_deaf = True
-        fields = b"".join(b"%s: %s\r\n" % field for field in refusal.headers())
-        head = STATUS_LINE[refusal.status] + fields + b"connection: close\r\n\r\n"
-        self.transport.write(head + refusal.body())
+        self.transport.write(bare_refusal(REFUSALS[end]))
         self.transport.write_eof()
         self._linger(self.loop.time())
 
@@ -383,13 +371,13 @@ class FrontDoorProtocol(HttpToolsProtocol):
             assert last is not None, "a request is queued behind a running one"
             self.cycle = last
         self.cycle.keep_alive = False
-        self._phase = _Phase.IDLE
+        self._phase = _IDLE
         self.due = NEVER
 
     def _linger(self, now: float) -> None:
         """Give the client a moment to read what was sent last. What it still sends is dropped: a connection
         that is closed on unread bytes is reset, and the client might never see the answer."""
-        self._phase = _Phase.LINGER
+        self._phase = _LINGER
         self.due = now + LINGER_S
 
     def _latest(self) -> RequestResponseCycle | None:

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import cast
 
 from xxhash import xxh3_64_intdigest
 
@@ -86,20 +87,16 @@ def block_keys(
     stride = 4 * block_size
     width = stride + 4 if is_eagle else stride
     digest, pack = xxh3_64_intdigest, _PAIR.pack
-    view = memoryview(tokens)
-    keys: list[BlockKey] = []
-    previous = parent
+    keys: list[int] = []
+    previous: int | None = parent
     for start in range(0, len(tokens) - width + 1, stride):
-        chunk = view[start : start + width]
-        ids = multimodal.get(start // stride) if multimodal else None
-        if ids:
-            local = digest(bytes(chunk) + array("Q", sorted(ids)).tobytes(), SEED)
-        else:
-            local = digest(chunk, SEED)
-        key = local if previous is None else digest(pack(previous, local), SEED)
-        previous = BlockKey(key)
+        block = tokens[start : start + width]  # a copy of this size costs less than a view of it
+        if multimodal and (ids := multimodal.get(start // stride)):
+            block += array("Q", sorted(ids)).tobytes()
+        local = digest(block, SEED)
+        previous = local if previous is None else digest(pack(previous, local), SEED)
         keys.append(previous)
-    return keys
+    return cast("list[BlockKey]", keys)
 
 
 def local_hash(block: bytes) -> int:

@@ -76,16 +76,16 @@ def usable_hit(match: RankMatch, prompt_tokens: int) -> Hit:
 
     Source: vLLM 0.32.0 and SGLang 0.5.23, prefix match over n − 1 tokens.
     """
-    if not (match.matched_blocks or match.predicted_blocks):
-        return NO_HIT
     gpu: float = match.gpu_blocks
     host: float = match.host_pinned_blocks
     storage: float = match.storage_blocks
-    if match.trust is _DEGRADED or match.trust is _STALE:
-        gpu, host, storage = gpu * DOUBTFUL_SHARE, host * DOUBTFUL_SHARE, storage * DOUBTFUL_SHARE
     predicted: float = match.predicted_blocks
-    size = match.block_size
-    excess = gpu + host + storage + predicted - max(prompt_tokens - 1, 0) // size
+    size, trust = match.block_size, match.trust
+    if not (gpu or host or storage or predicted):
+        return NO_HIT
+    if trust is _DEGRADED or trust is _STALE:
+        gpu, host, storage = gpu * DOUBTFUL_SHARE, host * DOUBTFUL_SHARE, storage * DOUBTFUL_SHARE
+    excess = gpu + host + storage + predicted - (prompt_tokens - 1) // size
     if excess > 0:
         cut = min(excess, predicted)
         predicted, excess = predicted - cut, excess - cut

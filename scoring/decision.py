@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from indexer.trust import Trust
+
 
 class Reason(StrEnum):
     """Why the chosen rank was chosen."""
@@ -51,7 +53,7 @@ class Candidate:
     dp_rank: int
     eligible: bool
     excluded_by: Exclusion | None
-    trust: str
+    trust: Trust
     block_size: int
     gpu_blocks: int
     host_pinned_blocks: int

@@ -6,6 +6,7 @@ equally good, one of them is drawn, so that equal ranks share the work.
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -154,6 +155,9 @@ def make_policy(name: PolicyName) -> Policy:
     return _POLICIES[name]()
 
 
+_cost_ms: Callable[[Option], float] = attrgetter("price.cost_ms")
+
+
 def _ranked(
     options: Sequence[Option], key: Callable[[Option], float], rng: Random
 ) -> tuple[list[Option], int]:
@@ -172,10 +176,6 @@ def _swap_first(options: list[Option], num_best: int, rng: Random) -> None:
     if num_best > 1:
         drawn = int(rng.random() * num_best)
         options[0], options[drawn] = options[drawn], options[0]
-
-
-def _cost_ms(option: Option) -> float:
-    return option.price.cost_ms
 
 
 def _load_ms(option: Option) -> float:

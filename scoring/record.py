@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from indexer.trust import Trust
 from scoring.decision import Candidate, Decision, Exclusion, RankName, Reason
 from scoring.policies import Option, PolicyName, Ranking
 from scoring.prefix_index import GuardedIndex
@@ -87,7 +86,7 @@ def _weighed(option: Option, index: GuardedIndex, now: float) -> Candidate:
     }
     if match is None:
         return Candidate(
-            *(rank.worker, rank.dp_rank, True, None, index.trust(rank, now).value),
+            *(rank.worker, rank.dp_rank, True, None, index.trust(rank, now)),
             *(row.entry.spec.block_size or 1, 0, 0, 0, 0, 0, 0),
             *(in_flight, queued_tokens, terms, price.cost_ms),
         )
@@ -96,7 +95,7 @@ def _weighed(option: Option, index: GuardedIndex, now: float) -> Candidate:
         rank.dp_rank,
         True,  # noqa: FBT003  the fields in their order: keywords cost a third more
         None,
-        _TRUST_VALUES[match.trust],
+        match.trust,
         match.block_size,
         match.gpu_blocks,
         match.host_pinned_blocks,
@@ -118,7 +117,7 @@ def _excluded(row: RankRow, reason: Exclusion, index: GuardedIndex, now: float) 
         dp_rank=row.rank.dp_rank,
         eligible=False,
         excluded_by=reason,
-        trust=index.trust(row.rank, now).value,
+        trust=index.trust(row.rank, now),
         block_size=row.entry.spec.block_size or 1,
         gpu_blocks=0,
         host_pinned_blocks=0,
@@ -153,8 +152,6 @@ def _timing_us(weighing: Weighing, score_ns: int) -> Mapping[str, int]:
         "score": score_ns // 1_000,
     }
 
-
-_TRUST_VALUES = {trust: trust.value for trust in Trust}
 
 NOBODY = Ranking([], Reason.NO_CANDIDATE)
 """The ranking of no options."""

@@ -6,6 +6,7 @@ there. A plan and a dry run weigh in the same way.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from indexer.match import Prompt
 from protocol import BlockKey, num_tokens
@@ -85,29 +86,29 @@ class Scale:
         return weighing
 
     def _price(self, weighing: Weighing, eligible: list[RankRow], now: float) -> None:
-        request, prompt = weighing.request, weighing.prompt
-        matches = None
+        prompt, matches = weighing.prompt, None
         if prompt is not None:
             started = self.timer()
             matches = self.index.match(prompt, [row.rank for row in eligible], now)
             weighing.match_ns = self.timer() - started - prompt.keys_ns
         length = weighing.prompt_tokens or 0
-        limit = request.max_output_tokens
+        limit = weighing.request.max_output_tokens
         answer = ANSWER_TOKENS if limit is None else max(min(limit, ANSWER_TOKENS), 1)
-        rates_of, options = self.rates.rates, weighing.options
-        for index, row in enumerate(eligible):
+        rates_of, add = self.rates.rates, weighing.options.append
+        for row, match in zip(eligible, matches or repeat(None)):  # noqa: B905  one of them is endless
             book = row.book
-            match = matches[index] if matches is not None else None
-            tokens, work = book.queued(now)
+            num_running = book.in_flight
+            tokens, work = book.queued(now) if num_running else (0, 0)
+            hit = usable_hit(match, length) if match is not None else NO_HIT
             cost = price(
                 rates_of(row.rank.worker),
                 length,
-                NO_HIT if match is None else usable_hit(match, length),
+                hit,
                 queued_work=work,
-                in_flight=book.in_flight,
+                in_flight=num_running,
                 answer_tokens=answer,
             )
-            options.append(Option(row, match, cost, book.in_flight, tokens))
+            add(Option(row, match, cost, num_running, tokens))
 
 
 def _eligible(weighing: Weighing) -> list[RankRow]:

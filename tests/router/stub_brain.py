@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from indexer.trust import Trust
 from protocol import Rank, WorkerId
 from scoring import (
     Candidate,
@@ -108,7 +109,7 @@ def _candidate(rank: Rank) -> Candidate:
         dp_rank=rank.dp_rank,
         eligible=True,
         excluded_by=None,
-        trust="exact",
+        trust=Trust.EXACT,
         block_size=4,
         gpu_blocks=2,
         host_pinned_blocks=0,

@@ -307,14 +307,24 @@ _WHOLE_SLOTS = bytes([0] + [SLOT] * 255)  # a byte with any bit becomes one with
 
 
 class _Stretch:
-    """One slot on the way along a prompt: what its blocks count as since where, and its run so far."""
+    """A slot on the way along a prompt: what its blocks count as since where, and its run so far.
 
-    __slots__ = ("counts", "kind", "start")
+    Slots that have been alike from the first block on share one.
+    """
+
+    __slots__ = ("counts", "is_shared", "kind", "start")
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
         self.start = 0
         self.counts = [0] * (_PREDICTED + 1)
+        self.is_shared = False
+
+    def own(self) -> "_Stretch":
+        """A stretch that can be changed for one slot alone."""
+        if not self.is_shared:
+            return self
+        return _Stretch(self.kind)  # nothing of a shared one has been counted
 
     def end(self, index: int) -> None:
         """The blocks before ``index`` are counted."""
@@ -334,9 +344,16 @@ class _Walk:
         self._stretches: dict[int, _Stretch] = {}
         self.alive = 0
         row = first_mask.to_bytes(first_mask.bit_length() // 8 + 1, "little")
+        shared: dict[int, _Stretch] = {}
         for slot, bits in enumerate(row):
             if bits:
-                self._stretches[slot] = _Stretch(_KINDS[bits])
+                kind = _KINDS[bits]
+                stretch = shared.get(kind)
+                if stretch is None:
+                    stretch = shared[kind] = _Stretch(kind)
+                else:
+                    stretch.is_shared = True
+                self._stretches[slot] = stretch
         self.alive = int.from_bytes(row.translate(_WHOLE_SLOTS), "little")
 
     def turn(self, index: int, changed: int, mask: int) -> int:
@@ -353,6 +370,7 @@ class _Walk:
             kind, before = _KINDS[mask >> shift & SLOT], stretch.kind
             if kind == before or (before == _PREDICTED and kind):
                 continue  # past the run, what connects to predicted blocks counts with them
+            stretch = self._stretches[slot] = stretch.own()
             stretch.end(index)
             stretch.kind, stretch.start = kind, index
             if not kind:
@@ -362,8 +380,13 @@ class _Walk:
     def runs(self, length: int) -> dict[int, Run]:
         """Close every stretch at the prompt's end."""
         runs: dict[int, Run] = {}
+        shared: dict[int, Run] = {}  # by kind
         for slot, stretch in self._stretches.items():
-            stretch.end(length)
-            _, gpu, host, storage, observed, predicted = stretch.counts
-            runs[slot] = Run(gpu, host, storage, observed, predicted)
+            run = shared.get(stretch.kind) if stretch.is_shared else None
+            if run is None:
+                stretch.end(length)
+                run = Run(*stretch.counts[_GPU:])
+                if stretch.is_shared:
+                    shared[stretch.kind] = run
+            runs[slot] = run
         return runs

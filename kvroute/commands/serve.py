@@ -1,5 +1,6 @@
 """``kvroute serve``: the router."""
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from kvroute.logs import LogLevel, set_up_logging
 from kvroute.running import fail, refuse, run_service
 from router.config import ConfigError, load_config
 from router.ports import PortInUseError
-from router.service import serve
+from router.service import PartFailedError, serve
 from scoring import PolicyName
 
 
@@ -54,10 +55,22 @@ def serve_router(
     except ConfigError as error:
         refuse(str(error))
     set_up_logging(LogLevel(settings.log_level))
+    _calm_collector()
     try:
         run_service(serve(settings))
-    except PortInUseError as error:
+    except (PortInUseError, PartFailedError) as error:
         fail(str(error))
+
+
+def _calm_collector() -> None:
+    """Look for cyclic garbage seldom, and never at what the imports made.
+
+    A request makes hundreds of objects and no cycles; with Python's own thresholds the search for cycles
+    takes a tenth of the time of a small request.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _tokenizers(given: list[str]) -> dict[str, str]:

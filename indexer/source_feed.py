@@ -76,7 +76,7 @@ class SourceFeed:
         self._source = source
         self._sink = sink
         self._limits = limits
-        self._topic = source.topic.encode()
+        self._topic = source.topic.encode("utf-8", "surrogatepass")
         self._own_rank = source.rank.dp_rank
         self._streams: dict[int, EventStream] = {}
         self._trust = {self._own_rank: Trust.NONE}  # as last told to the sink

@@ -19,6 +19,9 @@ from zmq.utils.monitor import parse_monitor_message
 
 from protocol import EventSource, replay_request
 
+SOCKET_FAULTS = (zmq.ZMQError, OSError, ValueError, TypeError)
+"""What an endpoint, or a topic, that is none may lead to; UnicodeError is a ValueError."""
+
 
 class Change(StrEnum):
     """What became of the live connection."""
@@ -82,7 +85,7 @@ class SourceSockets:
         pending: messages and changes that are to be handled, in order.
 
     Raises:
-        zmq.ZMQError: the endpoint is malformed, or there are no more sockets.
+        SOCKET_FAULTS: endpoint or topic is malformed, or there are no more sockets. None is left open.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class SourceSockets:
             self._live.subscribe(source.topic)
             self._monitor = self._watch_connection(f"inproc://kvroute-live-{number}")
             self._live.connect(source.endpoint)
-        except zmq.ZMQError:
+        except SOCKET_FAULTS:
             self.close()
             raise
 
@@ -158,7 +161,7 @@ class SourceSockets:
         """Begin a replay conversation; one that is open ends.
 
         Raises:
-            zmq.ZMQError: the socket cannot be opened, or the source has no replay endpoint.
+            SOCKET_FAULTS: the socket cannot be opened, or the source has no replay endpoint.
         """
         self.end_replay()
         endpoint = self.source.replay_endpoint

@@ -19,6 +19,7 @@ from indexer.event_traffic import EventTraffic
 from indexer.intake import Intake
 from indexer.source_sockets import (
     DEFAULT_SOCKET_LIMITS,
+    SOCKET_FAULTS,
     Change,
     SocketLimits,
     SourceSockets,
@@ -98,7 +99,7 @@ class EventSubscriber:
         self._intake.remove_source(source, self._clock())
 
     async def run(self) -> None:
-        """Listen until cancelled, then close every socket. To be called once."""
+        """Listen until cancelled, then close every socket, whatever happened. To be called once."""
         context = self._context or _make_context(self._limits)
         self._running_context = context
         try:
@@ -109,12 +110,14 @@ class EventSubscriber:
                 group.create_task(self._tell_time())
         finally:
             self._running_context = None
-            for sockets in self._sockets.values():
-                if sockets is not None:
-                    self._close(sockets)
-            self._sockets = dict.fromkeys(self._sockets)
-            if self._context is None:
-                context.term()
+            try:
+                for sockets in self._sockets.values():
+                    if sockets is not None:
+                        self._close(sockets)
+                self._sockets = dict.fromkeys(self._sockets)
+            finally:
+                if self._context is None:
+                    context.destroy(linger=0)  # an open socket would keep it waiting for ever
 
     async def _take_turns(self) -> None:
         while True:
@@ -180,9 +183,9 @@ class EventSubscriber:
             try:
                 sockets.ask(requests[-1].first_seq)
                 return
-            except zmq.ZMQError as error:
+            except SOCKET_FAULTS as error:
                 self.counters.ask_failures += 1
-                logger.warning("cannot ask %s for a replay: %s", source.replay_endpoint, error)
+                logger.warning("cannot ask %r for a replay: %s", source.replay_endpoint, error)
                 sockets.end_replay()
                 requests = self._intake.on_replay_failed(source, self._clock())
         if sockets.is_asking and not self._intake.is_replaying(source):
@@ -242,10 +245,10 @@ class EventSubscriber:
                 next(self._numbers),
                 is_ipv6=is_ipv6,
             )
-        except zmq.ZMQError as error:
+        except SOCKET_FAULTS as error:
             self._sockets[source] = None
             self.counters.open_failures += 1
-            logger.warning("cannot listen to %s: %s", source.endpoint, error)
+            logger.warning("cannot listen to %r: %s", source.endpoint, error)
 
     def _close(self, sockets: SourceSockets) -> None:
         self._ready.pop(sockets, None)

@@ -123,17 +123,63 @@ async def test_sources_can_be_subscribed_before_it_runs() -> None:
     context.term()  # returns, for no socket is left open
 
 
+BAD_ENDPOINTS = [
+    "tcp://*:5557",
+    "nonsense",
+    "",
+    "tcp://127.0.0.1:port",
+    "tcp://127.0.0.1:99999",
+    "tcp://\ud800:5557",
+    "tcp://a\x00b:5557",
+    "tcp://a b:5557",
+]
+
+
 async def test_a_bad_endpoint_is_counted_and_harms_nobody() -> None:
     async with running() as fleet:
         publisher = fleet.publisher()
         good = publisher.source("good")
         publisher.publish(1)
-        for number, endpoint in enumerate(["tcp://*:5557", "nonsense", "tcp://127.0.0.1:port"]):
-            bad = EventSource(Rank(WorkerId(f"bad{number}")), endpoint)
-            fleet.subscriber.subscribe(bad)
+        bad = [
+            EventSource(Rank(WorkerId(f"bad{number}")), endpoint)
+            for number, endpoint in enumerate(BAD_ENDPOINTS)
+        ]
+        bad.append(EventSource(Rank(WorkerId("topic")), good.endpoint, topic="\ud800"))
+        for source in bad:
+            fleet.subscriber.subscribe(source)
         fleet.subscriber.subscribe(good)
         await fleet.claims(good, 1)
-        await fleet.changes.until(lambda: fleet.subscriber.counters.open_failures >= 6)
+        twice = 2 * (len(bad) - 1)  # a NUL ends the host in C, and "a" is one
+        await fleet.changes.until(lambda: fleet.subscriber.counters.open_failures >= twice)
+
+
+async def test_bad_sources_that_are_there_before_it_runs_leave_no_socket() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    subscriber = EventSubscriber(Intake(SetSink(lambda: None)), time.monotonic, context)
+    for number, endpoint in enumerate(BAD_ENDPOINTS):
+        subscriber.subscribe(EventSource(Rank(WorkerId(f"bad{number}")), endpoint, topic="\ud800"))
+    task = asyncio.ensure_future(subscriber.run())
+    await asyncio.sleep(0)
+    assert subscriber.counters.open_failures == len(BAD_ENDPOINTS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    context.term()
+
+
+async def test_a_fault_of_its_own_ends_it_and_is_raised() -> None:
+    """Whoever runs it hears of it; it does not wait for sockets that nobody closes."""
+    times = iter([0.0, 0.0])
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    intake = Intake(SetSink(changes.note))
+    limits = SocketLimits(tick_s=0.01)
+    subscriber = EventSubscriber(intake, lambda: next(times), limits=limits)
+    subscriber.subscribe(publisher.source("w"))
+    async with asyncio.timeout(5):
+        with pytest.raises(ExceptionGroup):
+            await subscriber.run()
+    publisher.close()
 
 
 async def test_more_sources_than_sockets_are_counted_and_tried_again() -> None:
@@ -154,11 +200,12 @@ async def test_more_sources_than_sockets_are_counted_and_tried_again() -> None:
         await fleet.claims(second, 2)
 
 
-async def test_a_bad_replay_endpoint_is_a_loss() -> None:
+@pytest.mark.parametrize("endpoint", ["tcp://*:1", "tcp://\ud800:1", ""])
+async def test_a_bad_replay_endpoint_is_a_loss(endpoint: str) -> None:
     async with running() as fleet:
         publisher = fleet.publisher()
         right = publisher.source("w")
-        source = EventSource(right.rank, right.endpoint, "tcp://*:1")
+        source = EventSource(right.rank, right.endpoint, endpoint)
         fleet.subscriber.subscribe(source)
         await fleet.subscribed(publisher)
         publisher.publish(1)

@@ -4,7 +4,8 @@
 
 One event loop, one owner of all state. At SIGTERM or SIGINT the router turns unready and serves on for
 the drain window, then stops accepting, finishes running answers within their bound, and ends. A second
-signal cuts both waits short.
+signal cuts both waits short. A part that fails for good ends the process at once, for whoever started it
+starts it again: a router without one of its parts would serve on, and wrongly.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
 from router.fleet_debug import FleetDebug
 from router.metrics import MetricSources
+from router.plain_text import plain
 from router.ports import PortServer, address_of, listen, make_server
 from router.probe import open_prober
 from router.prompt_reader import PromptReader
@@ -48,11 +50,16 @@ _READER_THREADS = 2
 _LAST_WORDS_S = 2.0  # of answers that are cut
 
 
+class PartFailedError(Exception):
+    """A part of the router failed for good. The message names it."""
+
+
 async def serve(config: RouterConfig) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises:
         PortInUseError: an address cannot be listened on.
+        PartFailedError: a part failed; everything else was stopped at once.
     """
     _quieten_libraries()
     async with AsyncExitStack() as stack:
@@ -140,13 +147,31 @@ async def _run(
     sockets: tuple[socket.socket, socket.socket],
     stop: "_StopSignal",
 ) -> None:
-    """Serve until told to stop, then stop in order."""
+    """Serve until told to stop, then stop in order.
+
+    Raises:
+        PartFailedError: a part failed.
+    """
+    try:
+        await _run_parts(router, config, sockets, stop)
+    except* PartFailedError as failed:
+        raise _first(failed) from failed
+    logger.info("stopped")
+
+
+async def _run_parts(
+    router: _Router,
+    config: RouterConfig,
+    sockets: tuple[socket.socket, socket.socket],
+    stop: "_StopSignal",
+) -> None:
+    parts = {
+        "the subscriber of events": router.subscriber.run(),
+        "the watcher of workers": router.watcher.run(),
+        "the ticker": router.ticker.run(),
+    }
     async with asyncio.TaskGroup() as group:
-        background = [
-            group.create_task(router.subscriber.run()),
-            group.create_task(router.watcher.run()),
-            group.create_task(router.ticker.run()),
-        ]
+        background = [group.create_task(_whole(name, part)) for name, part in parts.items()]
         data = group.create_task(router.data.serve(sockets=[sockets[0]]))
         control = group.create_task(router.control.serve(sockets=[sockets[1]]))
         await stop.wait()
@@ -160,7 +185,24 @@ async def _run(
         await control
         for task in [cut, *background]:
             task.cancel()
-    logger.info("stopped")
+
+
+async def _whole(name: str, part: Coroutine[None, None, None]) -> None:
+    """A part that runs as long as the router does.
+
+    Raises:
+        PartFailedError: it failed.
+    """
+    try:
+        await part
+    except Exception as error:  # the supervisor of the parts
+        logger.critical("%s failed; the router ends", name, exc_info=error)
+        raise PartFailedError(f"{name} failed: {plain(str(error))}") from error
+
+
+def _first(failed: BaseExceptionGroup[PartFailedError]) -> PartFailedError:
+    first = failed.exceptions[0]
+    return first if isinstance(first, PartFailedError) else _first(first)
 
 
 async def _cut(server: PortServer, stop: "_StopSignal", finish_s: float) -> None:

@@ -58,7 +58,11 @@ class PromptShelf:
         if spec.tokenizer is None:
             return Shelved(Rung.NONE, detail="the engine names no tokenizer")
         directory = Path(spec.tokenizer)
-        if not directory.is_dir():
+        try:
+            is_here = directory.is_dir()
+        except OSError:  # a name that no file system has
+            is_here = False
+        if not is_here:
             return Shelved(Rung.NONE, detail=f"{spec.tokenizer} is no directory here")
         return self._try(Rung.ENGINE, spec.model, directory)
 

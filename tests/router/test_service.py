@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import openai
@@ -17,7 +17,8 @@ from prompt import bundled_model_dir
 from protocol import DEFAULT_ENGINE_MODEL
 from router.config import load_config
 from router.ports import PortInUseError, listen
-from router.service import serve
+from router.service import PartFailedError, _router, _run, _StopSignal, serve
+from router.ticker import Ticker
 from tests.router.front_door import bundled_model
 from tests.router.stub_engine import StubEngine, answer_chat, stub_engine, stub_publisher, until
 from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk
@@ -300,3 +301,42 @@ async def test_a_taken_port_is_an_error_that_names_it() -> None:
         config = load_config(None, {"port": port, "control_port": 0}, {})
         with pytest.raises(PortInUseError, match=str(port)):
             await serve(config)
+
+
+class BrokenTicker(Ticker):
+    """A part that fails for good."""
+
+    async def run(self) -> None:
+        """Fail once everything runs."""
+        await asyncio.sleep(0.05)
+        raise RuntimeError("the ticker broke")
+
+
+async def test_a_part_that_fails_ends_the_router_with_an_error() -> None:
+    """It does not hang on connections, sockets or events."""
+    hostile = {"endpoint_host": "\ud800", "endpoint_port_base": 5557, "topic": ""}
+    async with stub_engine(kv_events=hostile) as engine:
+        config = load_config(None, {"workers": [engine.url]}, {})
+        sockets = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+        async with asyncio.timeout(10), _router(config) as router:
+            broken = replace(router, ticker=BrokenTicker({}))
+            with _StopSignal() as stop, pytest.raises(PartFailedError, match="ticker broke"):
+                await _run(broken, config, sockets, stop)
+        for one in sockets:
+            one.close()
+
+
+async def test_a_hostile_worker_costs_only_itself() -> None:
+    hostile = {"endpoint_host": "\ud800", "endpoint_port_base": 5557, "topic": "\ud800"}
+    async with (
+        stub_engine(kv_events=hostile) as bad,
+        stub_engine() as good,
+        service(bad, good) as router,
+    ):
+        await router.ready()
+        bad.pages["/v1/models"] = {"data": [{"id": "\ud800"}, {"id": 10**30}, {"id": "m"}]}
+        shown = {one["worker"]: one for one in await router.workers()}
+        assert "kv_events.endpoint_host" in str(shown[bad.name]["faults"])
+        assert shown[good.name]["faults"] == []
+        assert (await router.data.get("/v1/models")).status_code == 200
+        assert (await router.data.post("/v1/chat/completions", json=BODY)).status_code == 200

@@ -1,7 +1,7 @@
 """Who holds what, over the whole fleet: the one owner of every claim.
 
 Streams write here (``apply``, ``forget``, ``record_loss``, ``set_trust``), the planner asks and tells
-(``match``, ``predict``, ``observe``, ``report``), the debug pages look. Pure: time comes in as ``now``,
+(``match``, ``predict``, ``withdraw``, ``observe``, ``report``), the debug pages look. Pure: time comes in as ``now``,
 monotonic seconds, and nothing is awaited. Calls for ranks of workers it does not know are harmless and
 counted, so nothing queued brings a removed worker back.
 """
@@ -133,6 +133,18 @@ class FleetIndex:
         book = self._books.get(rank)
         if book is not None:
             book.dispatch(prompt, now)
+
+    def withdraw(self, rank: Rank, prompt: Prompt, under_way: Sequence[Prompt]) -> None:
+        """A prompt that was dispatched came to nothing: predict its blocks no longer.
+
+        O(blocks + prompts under way × log blocks).
+
+        Args:
+            under_way: prompts of the rank's other requests, whose blocks stay predicted.
+        """
+        book = self._books.get(rank)
+        if book is not None:
+            book.withdraw(prompt, under_way)
 
     def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The rank began to answer the prompt: it holds the full blocks on GPU. O(blocks)."""

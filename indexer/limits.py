@@ -17,7 +17,8 @@ class IndexLimits:
         observed_ttl_exact_s: on a rank whose events are unbroken they confirm or deny evidence soon;
             SGLang flushes every 40 decode steps.
         observed_ttl_s: on every other rank.
-        predicted_ttl_s: until a dispatched request must have been heard of.
+        predicted_ttl_s: while a request is under way its blocks are predicted, at most for so long; its
+            end withdraws what it did not bring.
         doubt_ttl_s: claims older than an unrepaired loss, until confirmed.
         silence_bound_s: a rank that owes events and publishes nothing for so long is stale.
         contradictions: reports in a row that fall short of the claims before the rank is purged.
@@ -34,7 +35,7 @@ class IndexLimits:
     remembered: int = 2_048
     observed_ttl_exact_s: float = 30.0
     observed_ttl_s: float = 600.0
-    predicted_ttl_s: float = 30.0
+    predicted_ttl_s: float = 600.0
     doubt_ttl_s: float = 600.0
     silence_bound_s: float = 60.0
     contradictions: int = 3

@@ -6,7 +6,7 @@ is one whose reports contradict its claims, until one agrees again.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from indexer.actions import ForgetReason
@@ -21,6 +21,7 @@ from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
 from indexer.match import Prompt, RankMatch
 from indexer.parity import Parity
+from indexer.predictions import withdraw
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.trust import Trust
@@ -133,6 +134,10 @@ class RankBook:
     def dispatch(self, prompt: Prompt, now: float) -> None:
         """A request was sent to the rank."""
         self.dispatches.dispatch(self.blocks(prompt), now)
+
+    def withdraw(self, prompt: Prompt, under_way: Iterable[Prompt]) -> None:
+        """The request came to nothing; these others are still under way."""
+        withdraw(self.ledger.claims, self.blocks(prompt), map(self.blocks, under_way))
 
     def observe(self, prompt: Prompt, now: float) -> None:
         """The first token of its answer came."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from indexer.match import RankMatch
 from scoring.brain import OutcomeKind
 from scoring.decision import Reason
 from scoring.policies import PolicyName
@@ -24,6 +25,15 @@ class ReuseSums:
     reported_blocks: int = 0
     matched_tokens: int = 0
     reported_tokens: int = 0
+
+    def add(self, match: RankMatch, prompt_tokens: int, cached_tokens: int) -> None:
+        """One answer."""
+        self.answers += 1
+        self.prompt_tokens += prompt_tokens
+        self.matched_blocks += match.matched_blocks
+        self.matched_tokens += match.matched_tokens
+        self.reported_blocks += cached_tokens // match.block_size
+        self.reported_tokens += cached_tokens
 
 
 @dataclass(slots=True)

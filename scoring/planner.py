@@ -140,9 +140,10 @@ class Planner:
             self._observe(plan, now)
 
     def finish(self, plan_id: int, outcome: Outcome, now: float) -> None:
-        """Release what was booked and learn from the answer. O(blocks).
+        """Release what was booked and learn from the answer, or take back what was predicted.
 
-        Unknown ids, and ids finished before, are ignored and counted.
+        O(blocks), and O(open plans) where the request came to nothing. Unknown ids, and ids finished
+        before, are ignored and counted.
         """
         plan = self._close(plan_id)
         if plan is None:
@@ -151,6 +152,8 @@ class Planner:
         self._counters.outcomes[outcome.kind] += 1
         if outcome.kind is OutcomeKind.COMPLETED:
             self._learn(plan, outcome, now)
+        else:
+            self._withdraw(plan)
 
     # -- the operator's side ----------------------------------------------------------------------
 
@@ -203,13 +206,14 @@ class Planner:
             row.book.settle(now)
         self._look_for_cover(now)
         oldest_allowed = now - self._limits.max_plan_age_s
-        expired: list[int] = []
+        expired: list[tuple[int, OpenPlan]] = []
         for plan_id, plan in self._open.items():
             if plan.decided_at >= oldest_allowed:
                 break
-            expired.append(plan_id)
-        for plan_id in expired:
+            expired.append((plan_id, plan))
+        for plan_id, plan in expired:
             self._close(plan_id)
+            self._withdraw(plan)
             self._counters.expired += 1
 
     # -- questions --------------------------------------------------------------------------------
@@ -332,6 +336,17 @@ class Planner:
         plan.is_observed = True
         self._index.observe(plan.row.rank, plan.prompt, now)
 
+    def _withdraw(self, plan: OpenPlan) -> None:
+        """Without a first byte nothing shows that the rank computed, or will compute, the prompt."""
+        if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
+            return
+        under_way = [
+            other.prompt
+            for other in self._open.values()
+            if other.row is plan.row and other.prompt is not None and not other.is_observed
+        ]
+        self._index.withdraw(plan.row.rank, plan.prompt, under_way)
+
     def _learn(self, plan: OpenPlan, outcome: Outcome, now: float) -> None:
         if not self._table.has(plan.row):
             self._counters.gone += 1
@@ -358,13 +373,7 @@ class Planner:
             else:
                 self._counters.lengths_differ += 1
         if match is not None and cached is not None:
-            reuse = self._counters.reuse
-            reuse.answers += 1
-            reuse.prompt_tokens += length
-            reuse.matched_blocks += match.matched_blocks
-            reuse.matched_tokens += match.matched_tokens
-            reuse.reported_blocks += cached // match.block_size
-            reuse.reported_tokens += cached
+            self._counters.reuse.add(match, length, cached)
 
     def check(self) -> None:
         """Verify all invariants: what is booked is what open plans hold, and the tables agree."""

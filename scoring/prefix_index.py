@@ -29,6 +29,9 @@ class PrefixIndex(Protocol):
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The prompt was dispatched to the rank, which will soon hold it."""
 
+    def withdraw(self, rank: Rank, prompt: Prompt, under_way: Sequence[Prompt]) -> None:
+        """It came to nothing; these others, dispatched to the rank, are under way."""
+
     def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The rank began to answer the prompt: it holds its full blocks on GPU."""
 
@@ -52,6 +55,7 @@ class IndexVerb(StrEnum):
 
     MATCH = "match"
     PREDICT = "predict"
+    WITHDRAW = "withdraw"
     OBSERVE = "observe"
     REPORT = "report"
     TRUST = "trust"
@@ -83,6 +87,10 @@ class GuardedIndex:
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """See `PrefixIndex.predict`."""
         self._guard(IndexVerb.PREDICT, self._index.predict, rank, prompt, now)
+
+    def withdraw(self, rank: Rank, prompt: Prompt, under_way: Sequence[Prompt]) -> None:
+        """See `PrefixIndex.withdraw`."""
+        self._guard(IndexVerb.WITHDRAW, self._index.withdraw, rank, prompt, under_way)
 
     def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """See `PrefixIndex.observe`."""

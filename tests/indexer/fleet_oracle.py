@@ -4,7 +4,7 @@ A block is a path of letters in a namespace, a letter is one block of two tokens
 with the index: keys, hashes and masks do not occur.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -136,6 +136,12 @@ class RankOracle:
         for b in block.chain():
             if not self.is_claimed(b) and b not in self.observed:
                 self.predicted[b] = now
+
+    def withdraw(self, block: Block, under_way: Iterable[Block]) -> None:
+        kept = {b for other in under_way for b in other.chain()}
+        for b in block.chain():
+            if b not in kept:
+                self.predicted.pop(b, None)
 
     def observe(self, block: Block, now: float, *, is_exact: bool) -> None:
         for b in block.chain():

@@ -27,7 +27,7 @@ def counts(fleet: SmallFleet, worker: str = "w") -> tuple[int, int, int]:
 
 
 def test_a_dispatched_prompt_is_predicted_until_it_times_out() -> None:
-    fleet = SmallFleet("w")
+    fleet = SmallFleet("w", limits=IndexLimits(predicted_ttl_s=30.0))
     fleet.apply("w", store(0, 3))
     fleet.index.predict(rank("w"), REQUEST, fleet.now)
     assert counts(fleet) == (3, 0, 5)

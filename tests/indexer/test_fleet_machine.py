@@ -115,6 +115,11 @@ class FleetMachine(RuleBasedStateMachine):
         self.index.predict(rank, prompt_of(block), self.now)
         self.oracles[rank].predict(block, self.now)
 
+    @rule(rank=ranks, block=blocks, under_way=st.lists(blocks, max_size=2))
+    def give_up(self, rank: Rank, block: Block, under_way: list[Block]) -> None:
+        self.index.withdraw(rank, prompt_of(block), [prompt_of(other) for other in under_way])
+        self.oracles[rank].withdraw(block, under_way)
+
     @rule(rank=ranks, block=blocks)
     def answer(self, rank: Rank, block: Block) -> None:
         self.index.observe(rank, prompt_of(block), self.now)

@@ -58,6 +58,11 @@ class TruthIndex:
         self._call("predict", rank)
         self.predicted.setdefault(rank, set()).update(self._names(prompt))
 
+    def withdraw(self, rank: Rank, prompt: Prompt, under_way: Sequence[Prompt]) -> None:
+        self._call("withdraw", rank)
+        kept = {name for other in under_way for name in self._names(other)}
+        self.predicted.setdefault(rank, set()).difference_update({*self._names(prompt)} - kept)
+
     def observe(self, rank: Rank, prompt: Prompt, now: float) -> None:
         self._call("observe", rank)
         for key in self._names(prompt):

@@ -1,7 +1,10 @@
 """The planner's calls: what each books, tells the index, records and counts."""
 
+from random import Random
+
 import pytest
 
+from indexer.fleet_index import FleetIndex
 from indexer.match import RankMatch
 from indexer.trust import Trust
 from protocol import Tier, pack_tokens
@@ -12,7 +15,7 @@ from scoring.brain import (
     TooManyRequestsError,
 )
 from scoring.decision import RankName, Reason
-from scoring.planner import PlannerLimits
+from scoring.planner import Planner, PlannerLimits
 from scoring.policies import PolicyName
 from scoring.prefix_index import IndexVerb
 from scoring.speeds import MIN_SAMPLES, NoSample
@@ -81,7 +84,39 @@ def test_other_endings_release_and_teach_nothing(kind: OutcomeKind, has_begun: b
     assert loads(planner) == [(0, 0, 0)]
     assert "report" not in verbs(index)
     assert ("observe" in verbs(index)) is has_begun
+    assert ("withdraw" in verbs(index)) is not has_begun
     assert planner.counters().outcomes == {kind: 1}
+
+
+def test_what_other_requests_will_bring_stays_predicted() -> None:
+    """Over the real index: those of the same rank that have not begun, whatever became of one."""
+    index = FleetIndex()
+    planner = Planner(index, policy=PolicyName.COST, rng=Random(1))
+    for name in ("a", "b"):
+        index.add_worker(spec(name), 0.0)
+        planner.add_worker(spec(name))
+    on_a, refused = [rank("b")], Outcome(OutcomeKind.CONNECT_FAILED)
+
+    def predicted() -> int:
+        return planner.explain(request(PROMPT, excluded=on_a), 1.0).candidates[0].predicted_blocks
+
+    first, second = (planner.plan(request(PROMPT, excluded=on_a), 0.0) for _ in range(2))
+    elsewhere = planner.plan(request(PROMPT, excluded=[rank("a")]), 0.0)
+    index.tick(590.0)
+    planner.finish(first.plan_id, refused, 590.0)
+    assert predicted() == 20
+    planner.finish(second.plan_id, refused, 590.0)
+    assert predicted() == 0
+    planner.finish(elsewhere.plan_id, refused, 590.0)
+    assert index.stats().predicted == 0
+
+
+def test_a_plan_that_is_given_up_predicts_nothing() -> None:
+    index = TruthIndex()
+    planner = planner_of(index, "a", limits=PlannerLimits(max_plan_age_s=10.0))
+    planner.plan(request(PROMPT), 0.0)
+    planner.tick(11.0)
+    assert verbs(index) == ["match", "predict", "withdraw"]
 
 
 def test_unknown_and_repeated_ids_are_ignored_and_counted() -> None:

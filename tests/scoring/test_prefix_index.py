@@ -26,6 +26,7 @@ def test_every_fault_is_counted_and_answered_with_nothing_known(fault: Exception
     match = RankMatch(RANKS[0], Trust.EXACT, 16)
     assert guarded.match(PROMPT, RANKS, 0.0) is None
     guarded.predict(RANKS[0], PROMPT, 0.0)
+    guarded.withdraw(RANKS[0], PROMPT, [])
     guarded.observe(RANKS[0], PROMPT, 0.0)
     guarded.report(PROMPT, 3, match, 0.0, 1.0)
     assert guarded.trust(RANKS[0], 0.0) is Trust.NONE

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, 
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 
-from prompt import Api
+from prompt import Api, MalformedRequestError, view_request
 from protocol import WorkerId
 from router.body import BodyTooLargeError, read_body
 from router.config import WorkerEntry
@@ -200,7 +200,7 @@ def _decisions(parts: ControlParts) -> APIRouter:
         found = planner.decisions(limit)
         return _json(await loop.run_in_executor(parts.executor, decisions_json, found))
 
-    @routes.get("/decisions/{request_id}", responses={404: {}})
+    @routes.get("/decisions/{request_id:path}", responses={404: {}})
     async def decision(request_id: str) -> Response:
         """The last decision about one request."""
         found = planner.decision(request_id)
@@ -250,11 +250,11 @@ async def _dry_run(
 def _api_of_body(body: bytes) -> Api:
     """What kind of request a body is, by the field that holds its prompt."""
     try:
-        fields = orjson.loads(body)
-    except ValueError as error:
-        raise FrontDoorError(ErrorKind.MALFORMED, f"the body is not JSON: {error}") from error
+        fields = view_request(Api.OTHER, body).body
+    except MalformedRequestError as error:
+        raise FrontDoorError(ErrorKind.MALFORMED, str(error)) from error
     for name, api in _MARKS.items():
-        if isinstance(fields, dict) and name in fields:
+        if name in fields:
             return api
     names = ", ".join(_MARKS)
     raise FrontDoorError(

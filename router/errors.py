@@ -10,6 +10,9 @@ from functools import cached_property
 import orjson
 
 from router.headers import RawHeader
+from router.plain_text import plain
+
+_MAX_MESSAGE = 1024
 
 
 class ErrorKind(StrEnum):
@@ -64,13 +67,15 @@ class FrontDoorError(Exception):
     Attributes:
         kind: selects status and body.
         param: the field at fault, where there is one.
+
+    What clients and workers say may stand in ``message`` and ``param``: they are cut, and can be written.
     """
 
     def __init__(self, kind: ErrorKind, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
-        self.message = message
-        self.param = param
+        self.message = plain(message, _MAX_MESSAGE)
+        self.param = None if param is None else plain(param)
 
     @property
     def status(self) -> int:

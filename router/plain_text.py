@@ -12,7 +12,12 @@ _CUT = "…"
 def plain(text: str, max_chars: int = MAX_TEXT) -> str:
     """The text, cut to ``max_chars`` and a mark, with ``?`` for each lone surrogate. O(``max_chars``)."""
     cut = text if len(text) <= max_chars else text[:max_chars] + _CUT
-    return cut.encode("utf-8", "replace").decode("utf-8")
+    return writable(cut)
+
+
+def writable(text: str) -> str:
+    """The text with ``?`` for each lone surrogate, which JSON may name and UTF-8 cannot write."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def is_plain(text: str, max_chars: int = MAX_TEXT) -> bool:

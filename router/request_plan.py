@@ -1,12 +1,18 @@
 """From what was read of a request to what the brain is asked."""
 
 from prompt import Api
+from router.plain_text import plain, writable
 from router.prompt_reader import ReadRequest
 from scoring import PlanRequest
 
+_MAX_OUTPUT_TOKENS = 1 << 40
+"""No answer is longer, and beyond some 300 digits a number has no float."""
+
 
 def plan_request(api: Api, request_id: str, read: ReadRequest, time: float) -> PlanRequest:
-    """The question to the brain.
+    """The question to the brain, in text that can be kept and written.
+
+    A model name that is too long, or not printable, is cut and mended: no worker has such a name.
 
     Args:
         time: wall clock, for the record.
@@ -14,14 +20,15 @@ def plan_request(api: Api, request_id: str, read: ReadRequest, time: float) -> P
     view = read.view
     if view is None:
         return PlanRequest(request_id, api, None, None, time)
+    limit = view.max_output_tokens
     return PlanRequest(
         request_id=request_id,
         api=api,
-        model=view.model,
+        model=None if view.model is None else plain(view.model),
         tokens=read.tokens,
         time=time,
-        cache_salt=view.cache_salt,
-        max_output_tokens=view.max_output_tokens,
+        cache_salt=None if view.cache_salt is None else writable(view.cache_salt),
+        max_output_tokens=None if limit is None else min(limit, _MAX_OUTPUT_TOKENS),
         is_streaming=view.is_streaming,
         timing_us=read.timing_us,
     )

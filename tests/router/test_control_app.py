@@ -1,5 +1,7 @@
 """The control port in process: workers, decisions, findings, metrics, the token."""
 
+import contextlib
+import json
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -9,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from indexer.trust import Trust
-from prompt import bundled_model_dir
+from prompt import Api, bundled_model_dir, view_request
 from protocol import (
     AllBlocksCleared,
     BlockStored,
@@ -24,9 +26,10 @@ from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.fleet_debug import FleetDebug
 from router.metrics import MetricSources
-from router.prompt_reader import PromptReader
+from router.prompt_reader import PromptReader, ReadRequest
+from router.request_plan import plan_request
 from router.ticker import Ticker
-from scoring import Outcome, OutcomeKind, PlanRequest
+from scoring import NoCandidateError, Outcome, OutcomeKind, PlanRequest
 from tests.router.brains import TestFleet, fleet, source
 
 CHAT = {"messages": [{"role": "user", "content": "hello there"}]}
@@ -173,6 +176,51 @@ async def test_what_a_dry_run_refuses(content: bytes, query: str, status: int) -
             assert answer.status_code == status
             if status != 422:
                 assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+SURROGATE = json.dumps("\ud800")
+ODD_BODIES = [
+    f'{{"model": {SURROGATE}, "prompt": "hi"}}',
+    f'{{"model": {SURROGATE}, "prompt": {SURROGATE}}}',
+    f'{{"model": "m", "prompt": {SURROGATE}}}',
+    f'{{"model": "m", "cache_salt": {SURROGATE}, "prompt": "some words to be cached"}}',
+    f'{{"model": "m", "session_id": {SURROGATE}, "messages": [{{"role": {SURROGATE}}}]}}',
+    f'{{"model": "m", {SURROGATE}: 1, "text": "x"}}',
+    f'{{"model": "m", "max_tokens": {10**400}, "prompt": "x"}}',
+    '{"model": "m", "temperature": NaN, "prompt": "x"}',
+    '{"model": "m\\u0000\\n", "prompt": [1, 2, 3]}',
+    '{"model": "' + "n" * 5000 + '", "prompt": [1]}',
+]
+
+
+@pytest.mark.parametrize("body", ODD_BODIES)
+@pytest.mark.parametrize("query", ["", "?api=completions", "?api=chat&all=1"])
+async def test_a_dry_run_takes_what_the_data_port_takes(body: str, query: str) -> None:
+    with fleet() as one:
+        one.learn("w0", tokenizer=str(bundled_model_dir()))
+        spec = one.registry.specs()[0]
+        one.brains.shelf.put(spec, one.brains.shelf.load(spec))
+        one.brains.shelf.keep([spec])
+        async with control(one) as (client, _):
+            answer = await client.post(f"/debug/route{query}", content=body)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.content) < 4096
+
+
+@pytest.mark.parametrize("body", ODD_BODIES)
+async def test_decisions_can_be_read_whatever_clients_send(body: str) -> None:
+    with fleet() as one:
+        one.learn("w0")
+        read = ReadRequest(view_request(Api.COMPLETIONS, body.encode()))
+        question = plan_request(Api.COMPLETIONS, "a/b", read, 0.0)
+        with contextlib.suppress(NoCandidateError):
+            one.brains.planner.plan(question, one.clock.now)
+        async with control(one) as (client, _):
+            (listed,) = (await client.get("/debug/decisions")).json()
+            assert len(listed["model"]) <= 513
+            for path in ("a/b", "a%2Fb"):
+                found = await client.get(f"/debug/decisions/{path}")
+                assert found.json() == listed
 
 
 async def test_decisions_by_request_and_newest_first() -> None:

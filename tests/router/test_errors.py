@@ -24,3 +24,9 @@ def test_status_body_and_headers(kind: ErrorKind) -> None:
         assert int(headers[b"retry-after"]) >= 1
     assert (body["type"] == "invalid_request_error") is (error.status < 500 and error.status != 429)
     assert sse_error(error) == b"data: " + error.body() + b"\n\n"
+
+
+def test_what_clients_say_is_cut_and_can_be_written() -> None:
+    error = FrontDoorError(ErrorKind.MODEL_NOT_FOUND, "no \ud800 " + "n" * 10**6, param="\udfff")
+    assert len(error.body()) < 2048
+    assert json.loads(error.body())["error"]["param"] == "?"

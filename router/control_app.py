@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 
@@ -24,6 +25,7 @@ from router.config import WorkerEntry
 from router.errors import ErrorKind, FrontDoorError
 from router.fleet_debug import FleetDebug
 from router.metrics import MetricSources, exposition
+from router.plain_text import plain
 from router.prompt_reader import PromptReader, ReadRequest
 from router.registry import RegistryFullError, UnknownWorkerError, WorkerExistsError
 from router.request_plan import plan_request
@@ -39,6 +41,7 @@ from router.views import (
 )
 from scoring import decision_json, decision_record, decisions_json
 
+_MAX_FAULTS = 16
 _MARKS = {
     "messages": Api.CHAT,
     "prompt": Api.COMPLETIONS,
@@ -69,11 +72,26 @@ class ControlParts:
 def control_app(parts: ControlParts) -> FastAPI:
     """The application."""
     app = FastAPI(title="kvroute control", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(RequestValidationError, _refuse)
     app.include_router(_probes(parts))
     guard = [Depends(_Guard(parts.token))]
     for routes in (_workers(parts), _debug(parts), _decisions(parts), _description(app)):
         app.include_router(routes, dependencies=guard)
     return app
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    """422 with each fault's place and kind; what was given is not repeated: it may be large, or no text."""
+    assert isinstance(error, RequestValidationError)
+    told = [
+        {
+            "loc": [plain(str(part)) for part in one["loc"]],
+            "msg": plain(one["msg"]),
+            "type": one["type"],
+        }
+        for one in error.errors()[:_MAX_FAULTS]
+    ]
+    return Response(orjson.dumps({"detail": told}), 422, media_type="application/json")
 
 
 class _Guard:
@@ -136,7 +154,7 @@ def _workers(parts: ControlParts) -> APIRouter:
             entry = WorkerEntry(url=new.url, name=new.name)
             record = registry.add(WorkerId(entry.worker), entry.url, clock())
         except ValidationError as error:
-            raise HTTPException(400, error.errors()[0]["msg"]) from error
+            raise HTTPException(400, _first_fault(error)) from error
         except (WorkerExistsError, RegistryFullError) as error:
             raise HTTPException(409, str(error)) from error
         parts.workers_changed()
@@ -161,6 +179,13 @@ def _workers(parts: ControlParts) -> APIRouter:
         return Response(status_code=204)
 
     return routes
+
+
+def _first_fault(error: ValidationError) -> str:
+    """The field and what is wrong with it, without what was given."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return plain(f"{field}: {first['msg'].removeprefix('Value error, ')}")
 
 
 def _debug(parts: ControlParts) -> APIRouter:

@@ -1,24 +1,38 @@
 """One worker as the configuration names it: its URL, and what it does not tell itself."""
 
+import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from router.discovery import NamedEvents, is_endpoint
+from router.plain_text import MAX_TEXT, is_host, is_plain
 
+MAX_URL = 2048
+_URL_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def _worker_url(value: str) -> str:
-    """A base URL: scheme, host, port, perhaps a path; no trailing slash."""
-    url = value.strip().rstrip("/")
-    parts = urlsplit(url)
+    """A base URL: scheme, host, port, perhaps a path; no trailing slash.
+
+    Nothing but the characters that a URL may have: it goes on into requests, logs and JSON.
+    """
+    url = value.strip(" ").rstrip("/")
+    if len(url) > MAX_URL:
+        raise ValueError(f"longer than {MAX_URL} characters")
+    if not _URL_CHARACTERS.fullmatch(url):
+        raise ValueError("characters that no URL has; a host beyond ASCII is written as xn--…")
+    parts = urlsplit(url)  # raises ValueError where brackets do not pair
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"not an http URL: {value!r}")
     if parts.query or parts.fragment or parts.username is not None:
         raise ValueError("a worker's URL has no credentials, query or fragment")
-    _ = parts.port  # raises ValueError where it is no port
+    if not is_host(parts.hostname):
+        raise ValueError("its host is neither a name nor an address")
+    if parts.netloc.endswith(":") or parts.port == 0:  # raises ValueError beyond 65535
+        raise ValueError("its port is not between 1 and 65535")
     return url
 
 
@@ -32,6 +46,12 @@ def _event_endpoint(value: str) -> str:
 
 
 EventEndpoint = Annotated[str, AfterValidator(_event_endpoint)]
+
+
+def _topic(value: str) -> str:
+    if not is_plain(value):
+        raise ValueError(f"not printable, or longer than {MAX_TEXT} characters")
+    return value
 
 
 class EventEndpoints(BaseModel):
@@ -48,7 +68,7 @@ class EventEndpoints(BaseModel):
 
     endpoint: EventEndpoint
     replay_endpoint: EventEndpoint | None = None
-    topic: str = ""
+    topic: Annotated[str, AfterValidator(_topic)] = ""
 
 
 class WorkerEntry(BaseModel):

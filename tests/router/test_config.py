@@ -113,6 +113,13 @@ def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> No
         ({"workers": ["http://a:1", "ftp://b"]}, "workers.1.url: not an http URL"),
         ({"workers": ["http://u:p@a:1"]}, "workers.0.url: "),
         ({"workers": ["http://a:99999"]}, "workers.0.url: "),
+        ({"workers": ["http://a:0"]}, "workers.0.url: its port is not between 1 and 65535"),
+        ({"workers": ["http://é:1"]}, "workers.0.url: characters that no URL has"),
+        ({"workers": ["http://a\ud800:1"]}, "workers.0.url: characters that no URL has"),
+        (
+            {"workers": [{"url": "http://a", "events": {"endpoint": "tcp://*:1", "topic": "\n"}}]},
+            "workers.0.events.topic: not printable",
+        ),
         ({"workers": ["http://a:1", "http://a:1/"]}, "workers.1: a second worker named 'a:1'"),
         (
             {"workers": ["http://a:1", {"url": "http://a:1", "name": "b"}]},

@@ -92,11 +92,33 @@ async def test_workers_come_change_and_go() -> None:
             assert gone.status_code == 404
 
 
+BAD_URLS = [
+    "http://é:1",
+    "http://a:0",
+    "http://a:",
+    "http://a:65536",
+    "http://a:1x",
+    "http://a b:1",
+    "http://a\n:1",
+    "http://a\t:1",
+    "http://a:1/\x00",
+    "http://a:1/é",
+    "http://[::1:1",
+    "http://[x::y]:1",
+    "http://a:1\\b",
+    "http://a,b:1",
+    f"http://{'a' * 254}:1",
+    f"http://a/{'p' * 2048}",
+]
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
         ({"url": "ftp://x"}, 400),
         ({"url": "http://"}, 400),
+        *(({"url": url}, 400) for url in BAD_URLS),
+        ({"url": "http://a:1", "name": "a\nb"}, 400),
         ({"url": "http://a:1", "name": "two words"}, 400),
         ({"url": 1}, 422),
         ({}, 422),
@@ -106,8 +128,25 @@ async def test_workers_come_change_and_go() -> None:
 async def test_bad_workers_are_refused(body: dict[str, object], status: int) -> None:
     with fleet() as one:
         async with control(one) as (client, _):
-            assert (await client.post("/workers", json=body)).status_code == status
+            answer = await client.post("/workers", json=body)
+            assert answer.status_code == status
+            if status == 400:
+                assert answer.json()["detail"].split(":")[0] in ("url", "name")
         assert one.registry.records() == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"url": "http://\\ud800:1"}', '{"\\ud800": 1, "url": "http://a"}', "{", "[1]", '"x"']
+)
+async def test_what_is_no_text_is_refused_and_harms_no_list(text: str) -> None:
+    with fleet() as one:
+        async with control(one) as (client, _):
+            headers = {"content-type": "application/json"}
+            answer = await client.post("/workers", content=text, headers=headers)
+            assert answer.status_code in (400, 422)
+            assert (await client.get("/workers")).json() == []
+            long = await client.post("/workers", json={"url": ["x" * 100_000]})
+            assert (long.status_code, len(long.content) < 1000) == (422, True)
 
 
 async def test_the_token_guards_all_but_the_probes() -> None:

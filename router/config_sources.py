@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
 
+_MERGE = "tag:yaml.org,2002:merge"
 _ADDRESSES = ("tcp://", "udp://", "sctp://")
 _INJECTED = re.compile(
     r"(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
@@ -65,16 +66,38 @@ class FileContents(PydanticBaseSettingsSource):
         return self._contents
 
 
+class _GivenTwiceError(yaml.YAMLError):
+    """The message names line and key."""
+
+
+class _OneOfEachLoader(yaml.SafeLoader):
+    """The safe loader, for files in which nothing is said twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """As the base does, unless a key comes again: YAML itself would let the last one win."""
+        names = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            if (key.tag, key.value) in names:
+                where = key.start_mark.line + 1
+                raise _GivenTwiceError(f"line {where}: {key.value} is given twice")
+            names.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The file's mapping; an empty file is an empty one.
 
     Raises:
-        ConfigError: it cannot be read, or is no YAML mapping.
+        ConfigError: it cannot be read, is no YAML mapping, or names a field twice.
     """
     try:
-        contents = yaml.safe_load(path.read_text(encoding="utf-8"))
+        contents = yaml.load(path.read_text(encoding="utf-8"), Loader=_OneOfEachLoader)  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except _GivenTwiceError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if contents is None:

@@ -152,7 +152,14 @@ def test_an_error_names_the_field(overrides: dict[str, object], message: str) ->
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("- a", "holds no mapping"), ("a: [", "not YAML"), ("other: 1", "other: unknown field")],
+    [
+        ("- a", "holds no mapping"),
+        ("a: [", "not YAML"),
+        ("other: 1", "other: unknown field"),
+        ("port: 1\nhost: h\nport: 2\n", r"bad\.yaml: line 3: port is given twice"),
+        ("limits:\n  max_workers: 1\n  'max_workers': 2\n", "line 3: max_workers is given twice"),
+        ("workers:\n- url: http://a\n  url: http://b\n", "line 3: url is given twice"),
+    ],
 )
 def test_bad_files(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"

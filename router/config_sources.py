@@ -73,7 +73,7 @@ class _GivenTwiceError(yaml.YAMLError):
 class _OneOfEachLoader(yaml.SafeLoader):
     """The safe loader, for files in which nothing is said twice."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the base does, unless a key comes again: YAML itself would let the last one win."""
         names = set()
         for key, _ in node.value:

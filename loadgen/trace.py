@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 BLOCK_SIZE = 512
 MAX_LINE_BYTES = 4 << 20
+MAX_TIMESTAMP_MS = 366 * 86_400e3
+"""A year: a time from the start, not of a calendar."""
 
 
 class LineFault(StrEnum):
@@ -142,7 +144,7 @@ def read_trace(
 class _Line(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    timestamp: float = Field(ge=0, allow_inf_nan=False)
+    timestamp: float = Field(ge=0, le=MAX_TIMESTAMP_MS, allow_inf_nan=False)
     input_length: int = Field(ge=1, le=1 << 24)
     output_length: int = Field(ge=0, le=1 << 24)
     hash_ids: list[int] = Field(min_length=1)
@@ -151,7 +153,7 @@ class _Line(BaseModel):
 class _ChatLine(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    timestamp: float = Field(ge=0, allow_inf_nan=False)
+    timestamp: float = Field(ge=0, le=MAX_TIMESTAMP_MS, allow_inf_nan=False)
     messages: list[dict[str, object]] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1, le=1 << 24)
 

@@ -1,5 +1,6 @@
 """``kvroute replay``: open-loop load from a trace."""
 
+import math
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -74,12 +75,14 @@ def replay_trace(
 ) -> None:
     """Send a trace over HTTP, each request at its time, and report times, reuse and errors.
 
-    Ends with 1 if any request failed.
+    Ends with 1 if any request failed, or there is none.
     """
-    if speed <= 0 or timeout_s <= 0:
-        refuse("--speed and --timeout-s are above 0")
+    if not (0 < speed < math.inf and 0 < timeout_s < math.inf):
+        refuse("--speed and --timeout-s are numbers above 0")
     url, headers = url.rstrip("/"), _headers(header or [])
     read = _load(trace, block_size, on_bad_line, max_requests)
+    if not read.records:
+        fail(f"{trace}: there is no request in it, {sum(read.skipped.values())} lines were skipped")
     requests = _requests(
         model or _first_model(url, headers), tokenizer, form, block_size, seed, max_output_tokens
     )

@@ -67,6 +67,21 @@ async def test_json_to_a_file_and_bad_lines_counted(tmp_path: Path) -> None:
     assert "cached tokens" in ended.stdout
 
 
+@pytest.mark.parametrize("lines", [("",), ("{",)])
+async def test_a_trace_without_requests_is_an_error(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    skip = ("--on-bad-line", "skip")
+    ended = await kvroute("replay", trace(tmp_path, *lines), "--url", "http://127.0.0.1:1", *skip)
+    assert ended.code == 1
+    assert "there is no request in it" in ended.stderr
+
+
+async def test_a_time_beyond_a_year_is_refused(tmp_path: Path) -> None:
+    late = trace(tmp_path, json.dumps(LINE | {"timestamp": 1e300}))
+    ended = await kvroute("replay", late, "--url", "http://127.0.0.1:1")
+    assert ended.code == 2
+    assert "line 1: timestamp" in ended.stderr
+
+
 async def test_headers_go_with_every_request(tmp_path: Path) -> None:
     server = Server()
     key = ("--header", "Authorization: Bearer a:b", "--header", "X-Team:x")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from indexer.findings import FindingKind
+from indexer.trust import Trust
 from prompt import bundled_model_dir
 from router.config import load_config
 from router.views import FindingView
@@ -66,7 +67,7 @@ def test_json_has_the_fields_of_what_it_shows(block: Block) -> None:
 
 
 def example_of_a_decision() -> dict[str, Any]:
-    candidate = Candidate("w", 0, True, None, "exact", 16, 0, 0, 0, 0, 0, 0, 0, 0)  # noqa: FBT003
+    candidate = Candidate("w", 0, True, None, Trust.EXACT, 16, 0, 0, 0, 0, 0, 0, 0, 0)  # noqa: FBT003
     chosen = RankName("w", 0)
     decision = Decision(
         "id", 0.0, "m", "chat", "cost", 1, chosen, Reason.ONLY_CANDIDATE, (candidate,)

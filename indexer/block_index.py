@@ -18,6 +18,7 @@ a slot is free only while no mask has a bit of it.
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, repeat
 from typing import NamedTuple, NewType, cast
 
 from protocol import BlockKey, KeySpace, Tier
@@ -36,7 +37,7 @@ HELD = ANNOUNCED | OBSERVED
 SLOT = GPU | HOST | STORAGE | OBSERVED | PREDICTED
 
 _KEY_BITS = 64
-_KEY_MASK = (1 << _KEY_BITS) - 1
+KEY_MASK = (1 << _KEY_BITS) - 1
 _MAX_INTERNED = 1 << 16
 
 
@@ -136,18 +137,18 @@ class BlockIndex:
         met: list[tuple[Ref, int]] = []
         number = -1
         masks: dict[int, int] = {}
-        last_old, last_new, is_met = -1, 0, False
+        last_old, last_new, last_bits, is_met = -1, 0, 0, False
         for ref in refs:
             if ref >> _KEY_BITS != number:
                 number = ref >> _KEY_BITS
                 masks = self._numbered[number].masks
-            key = ref & _KEY_MASK if number else ref
+            key = ref & KEY_MASK if number else ref
             old = masks.get(key, 0)
             if old != last_old:
                 last_old, last_new = old, self._intern((old & ~dropped) | added)
-                is_met = old & watched != 0
+                last_bits, is_met = old >> shift & SLOT, old & watched != 0
             if is_met:
-                met.append((ref, old >> shift & SLOT))
+                met.append((ref, last_bits))
             masks[key] = last_new
         return met
 
@@ -173,7 +174,7 @@ class BlockIndex:
                 number = ref >> _KEY_BITS
                 space = self._numbered[number]
                 masks = space.masks
-            key = ref & _KEY_MASK if number else ref
+            key = ref & KEY_MASK if number else ref
             old = masks[key]
             if old != last_old:
                 last_old, last_new = old, self._intern(old & kept)
@@ -188,14 +189,10 @@ class BlockIndex:
 
     def slot_bits(self, space: Space, keys: Sequence[BlockKey], slot: int) -> list[int]:
         """The slot's bits on each of ``keys``; O(blocks)."""
-        get, shift = space.masks.get, slot * STRIDE
+        shift = slot * STRIDE
         found: list[int] = []
-        last_mask = bits = 0
-        for key in keys:
-            mask = get(key, 0)
-            if mask is not last_mask:
-                last_mask, bits = mask, mask >> shift & SLOT
-            found.append(bits)
+        for mask, alike in groupby(map(space.masks.get, keys, repeat(0))):
+            found += [mask >> shift & SLOT for _ in alike]
         return found
 
     def bits(self, ref: Ref, slot: int) -> int:
@@ -203,7 +200,7 @@ class BlockIndex:
         space = self.space_of(ref)
         if space is None:
             return 0
-        return space.masks.get(ref & _KEY_MASK, 0) >> slot * STRIDE & SLOT
+        return space.masks.get(ref & KEY_MASK, 0) >> slot * STRIDE & SLOT
 
     def match(
         self, key_space: KeySpace, keys: Sequence[BlockKey], slots: Iterable[int]

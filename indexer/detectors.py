@@ -52,7 +52,8 @@ def _host_stores_unannounced(look: Look) -> Evidence | None:
     if hits:
         evidence["unexplained_hits"] = len(hits)
         evidence["unexplained_hit_blocks"] = sum(hit.num_blocks for hit in hits)
-        evidence["reports_with_hits"] = len(book.audit.hits)
+        first = min(hit.num_hits_before for hit in hits)
+        evidence["reports_with_hits"] = book.audit.num_hits - first
         evidence["unexplained_example"] = f"{hits[-1].first_key:016x}"
     return evidence or None
 

@@ -1,10 +1,13 @@
-"""Which prompts were lately sent to one rank: what they bring needs no other explanation.
+"""Which prompts were lately sent to one rank: what they compute needs no other explanation.
 
 Two uses. Blocks of a dispatched prompt are predicted until they are heard of or time out, so that a burst
 neither scatters nor herds. And when an engine reports a hit that no claim explains, another request with
-the same beginning may have brought those blocks in the meantime.
+the same beginning may have computed those blocks. It has not, if it reports that it reused them itself,
+nor if its stores must have been heard before the decision.
 """
 
+import math
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,37 +15,74 @@ from dataclasses import dataclass
 from indexer.block_index import HELD
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
-from protocol import BlockKey, KeySpace
+from protocol import KeySpace
 
-_MAX_PROMPTS = 64
-_MAX_BLOCKS = 65_536
+_MAX_PROMPTS = 1_024
+_MAX_BLOCKS = 262_144
+PROMPT_LAG_S = 2.0
+"""How long after its first byte the stores of a request's prompt may be unheard."""
+ANSWER_LAG_S = 10.0
+"""How long after its end those of its answer may be: engines flush them every so many steps."""
+SILENT_S = 60.0
+"""A request not heard of for so long has been given up: nobody says when one is cancelled."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Dispatch:
-    """One prompt sent to the rank; ``active_at`` is when it was last heard of."""
+    """One prompt sent to the rank.
+
+    Attributes:
+        unknown: indexes of the blocks of which nothing was known at dispatch, ascending.
+        begun_at, ended_at: when its answer did; None before.
+        reused: leading blocks that the engine took from its cache, as it reported; None before, and where
+            it does not say.
+    """
 
     key_space: KeySpace
-    keys: Sequence[BlockKey]
+    keys: Sequence[int]
+    unknown: Sequence[int]
     dispatched_at: float
-    active_at: float
+    begun_at: float | None = None
+    ended_at: float | None = None
+    reused: int | None = None
 
-    def is_for(self, blocks: PromptBlocks) -> bool:
-        """Whether it is a dispatch of these very blocks."""
-        return (
-            self.key_space == blocks.key_space
-            and len(self.keys) == len(blocks.keys)
-            and self.keys[-1:] == blocks.keys[-1:]
-        )
+    def prompt_unheard_until(self) -> float:
+        """Up to when stores of its prompt may be unheard."""
+        begun_at = self.begun_at
+        return self.dispatched_at + SILENT_S if begun_at is None else begun_at + PROMPT_LAG_S
+
+    def answer_unheard_until(self) -> float:
+        """Up to when stores of its answer may be."""
+        if self.ended_at is not None:
+            return self.ended_at + ANSWER_LAG_S
+        return (self.dispatched_at if self.begun_at is None else self.begun_at) + SILENT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where blocks of one prompt may have come from.
+
+    Attributes:
+        nowhere: those that no other request can have computed.
+        uncertain: those that only requests may have computed whose reports are missing.
+    """
+
+    nowhere: Sequence[int]
+    uncertain: Sequence[int]
 
 
 class Dispatches:
-    """The last 64 prompts of one rank, at most 65,536 blocks in all; the oldest go first."""
+    """The last 1,024 prompts of one rank, at most 262,144 blocks in all; the oldest go first.
+
+    What a forgotten one may have computed is not known, so it explains everything that it can.
+    """
 
     def __init__(self, claims: RankClaims) -> None:
         self._claims = claims
         self._recent: deque[Dispatch] = deque()
+        self._same: dict[tuple[KeySpace, int], list[Dispatch]] = {}  # by last key, oldest first
         self._num_blocks = 0
+        self._forgotten_until = -math.inf
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -55,57 +95,124 @@ class Dispatches:
         missing = [ref for ref, held in zip(refs, bits, strict=True) if not held & HELD]
         self._claims.predicted.mark(missing, now)
         self._claims.index.drop_unused()
-        self._recent.append(Dispatch(blocks.key_space, blocks.keys, now, now))
-        self._num_blocks += len(blocks.keys)
+        keys = array("Q", blocks.keys)
+        dispatch = Dispatch(blocks.key_space, keys, _zeros(bits), now)
+        self._recent.append(dispatch)
+        self._same.setdefault(_name(blocks), []).append(dispatch)
+        self._num_blocks += len(keys)
         while len(self._recent) > _MAX_PROMPTS or self._num_blocks > _MAX_BLOCKS:
-            self._num_blocks -= len(self._recent.popleft().keys)
+            self._forget_oldest()
 
-    def touch(self, blocks: PromptBlocks, now: float) -> None:
-        """The engine worked on this prompt until now: the last dispatch of it was active."""
-        for dispatch in reversed(self._recent):
-            if dispatch.is_for(blocks):
-                dispatch.active_at = now
+    def begin(self, blocks: PromptBlocks, now: float) -> None:
+        """The answer to this prompt began; of several alike, the oldest one's."""
+        for dispatch in self.alike(blocks):
+            if dispatch.begun_at is None:
+                dispatch.begun_at = now
                 return
 
-    def brought(self, blocks: PromptBlocks, decided_at: float, since: float) -> int:
-        """Leading blocks that requests other than this one may have brought.
-
-        A request whose whole prompt begins this one may have brought what follows, too: its answer.
+    def end(
+        self, blocks: PromptBlocks, reused: int | None, decided_at: float, now: float
+    ) -> Dispatch | None:
+        """The answer to the prompt dispatched at that time ended.
 
         Args:
-            decided_at: when this request was dispatched, to tell it from others with the same prompt.
-            since: requests that were not active after this time brought nothing that is unheard of.
+            reused: leading blocks that the engine took from its cache; None where it does not say.
+
+        Returns:
+            The dispatch; None where it is forgotten.
         """
-        own = self._own(blocks, decided_at)
-        longest = 0
-        for dispatch in self._recent:
-            if dispatch is own or dispatch.active_at < since:
+        alike = self.alike(blocks)
+        own = min(alike, key=lambda one: abs(one.dispatched_at - decided_at), default=None)
+        if own is not None:
+            own.begun_at = now if own.begun_at is None else own.begun_at
+            own.ended_at, own.reused = now, reused
+        return own
+
+    def alike(self, blocks: PromptBlocks) -> Sequence[Dispatch]:
+        """Dispatches of these very blocks, oldest first."""
+        return self._same.get(_name(blocks), ()) if blocks.keys else ()
+
+    def origin(self, own: Dispatch, open_blocks: Sequence[int]) -> Origin:
+        """Which of these blocks of a prompt other requests may have computed. O(prompts × log blocks).
+
+        Requests dispatched after its answer began are too late, and so are those whose stores had been
+        heard when it was dispatched. A request whose whole prompt begins this one may have computed
+        what follows, too: its answer.
+
+        Args:
+            own: a dispatch that has ended.
+            open_blocks: indexes, ascending, at least one.
+        """
+        at, until = own.dispatched_at, own.begun_at
+        assert until is not None
+        if at <= self._forgotten_until:
+            return Origin((), ())
+        left, uncertain = set(open_blocks), set[int]()
+        first = open_blocks[0]
+        for other in self._recent:
+            is_computing = other.prompt_unheard_until() >= at
+            is_answering = other.answer_unheard_until() >= at
+            if other is own or other.dispatched_at > until or not (is_computing or is_answering):
                 continue
-            if dispatch.key_space != blocks.key_space:
+            shared = _common_prefix(other.keys, own.keys, first)
+            if not shared or other.key_space != own.key_space:
                 continue
-            shared = _common_prefix(dispatch.keys, blocks.keys)
-            longest = max(longest, len(blocks.keys) if shared == len(dispatch.keys) else shared)
-        return longest
+            if is_answering and shared == len(other.keys):
+                left.difference_update(range(shared, len(own.keys)))
+            if is_computing and other.reused is None:
+                uncertain.update(range(shared))
+            elif is_computing:
+                left.difference_update(range(other.reused or 0, shared))
+        return Origin(sorted(left - uncertain), sorted(left & uncertain))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything: the engine is a new one."""
         self._recent.clear()
+        self._same.clear()
         self._num_blocks = 0
+        self._forgotten_until = -math.inf
 
     def check(self) -> None:
-        """Verify the bounds."""
+        """Verify the bounds, and that both views agree."""
         assert self._num_blocks == sum(len(dispatch.keys) for dispatch in self._recent)
         assert len(self._recent) <= _MAX_PROMPTS
         assert self._num_blocks <= _MAX_BLOCKS
+        alike = [id(dispatch) for same in self._same.values() for dispatch in same]
+        assert sorted(alike) == sorted(map(id, self._recent))
+        assert all(self._same.values()), "nothing under a key"
 
-    def _own(self, blocks: PromptBlocks, decided_at: float) -> Dispatch | None:
-        same = [dispatch for dispatch in self._recent if dispatch.is_for(blocks)]
-        return min(same, key=lambda same: abs(same.dispatched_at - decided_at), default=None)
+    def _forget_oldest(self) -> None:
+        oldest = self._recent.popleft()
+        self._num_blocks -= len(oldest.keys)
+        name = (oldest.key_space, oldest.keys[-1])
+        same = self._same[name]
+        same.remove(oldest)
+        if not same:
+            del self._same[name]
+        until = max(oldest.prompt_unheard_until(), oldest.answer_unheard_until())
+        self._forgotten_until = max(self._forgotten_until, until)
 
 
-def _common_prefix(keys: Sequence[BlockKey], others: Sequence[BlockKey]) -> int:
-    """Length of the common prefix; O(log blocks), for equal keys have equal predecessors."""
+def _name(blocks: PromptBlocks) -> tuple[KeySpace, int]:
+    return blocks.key_space, blocks.keys[-1]
+
+
+def _zeros(bits: Sequence[int]) -> Sequence[int]:
+    """Indexes without a bit; a range where nothing follows the first of them."""
+    first = next((i for i, held in enumerate(bits) if not held), len(bits))
+    if not any(bits[first:]):
+        return range(first, len(bits))
+    return tuple(i for i in range(first, len(bits)) if not bits[i])
+
+
+def _common_prefix(keys: Sequence[int], others: Sequence[int], interest: int) -> int:
+    """Length of the common prefix, or any length up to ``interest`` where it is not longer than that.
+
+    O(log blocks), for equal keys have equal predecessors.
+    """
     low, high = 0, min(len(keys), len(others))
+    if high > interest and keys[interest] != others[interest]:
+        high = interest
     while low < high:
         middle = (low + high + 1) // 2
         if keys[middle - 1] == others[middle - 1]:

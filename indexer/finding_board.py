@@ -12,7 +12,10 @@ _MAX_RANKS_SHOWN = 64
 
 
 class FindingBoard:
-    """Asks every detector about every rank, and keeps since when a kind has been found."""
+    """Asks every detector about every rank, and keeps since when a kind has been found.
+
+    A finding that was significant once stays as long as any evidence of it does.
+    """
 
     def __init__(self, limits: IndexLimits) -> None:
         self._limits = limits
@@ -27,7 +30,8 @@ class FindingBoard:
                 for book in books
                 if (evidence := detector.detect(Look(book, self._limits, now))) is not None
             }
-            if not is_significant(detector.kind, list(found.values()), self._limits):
+            is_raised = found and detector.kind in self._since
+            if not (is_raised or is_significant(detector.kind, [*found.values()], self._limits)):
                 self._since.pop(detector.kind, None)
                 continue
             since = self._since.setdefault(detector.kind, now)

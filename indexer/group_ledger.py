@@ -11,9 +11,10 @@ count would never come down again where stores are repeated without removals.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from indexer.block_index import Ref
+from indexer.block_index import KEY_MASK, Ref
+from indexer.host_history import HostHistory
 from indexer.identity import ClaimSkip, Piece
 from indexer.limits import IndexLimits
 from indexer.parking import Parking
@@ -29,15 +30,21 @@ class GroupLedger:
 
     Attributes:
         parking: pieces that wait for their parents.
-        doubled: blocks stored again on GPU while held there: the engine may have two copies, so the
-            first removal may leave one behind.
-        left_host: hashes that were on HOST a while ago.
+        doubled: keys of blocks stored again on GPU or HOST while held there: the engine may have two
+            copies, so the first removal may leave one behind.
+        unnamed_left_at: when a hash that named no block was last removed; None before the first time.
     """
 
     def __init__(
-        self, claims: RankClaims, place: Place, skips: Counter[ClaimSkip], limits: IndexLimits
+        self,
+        claims: RankClaims,
+        history: HostHistory,
+        place: Place,
+        skips: Counter[ClaimSkip],
+        limits: IndexLimits,
     ) -> None:
         self._claims = claims
+        self._history = history
         self._place = place
         self._skips = skips
         self._limits = limits
@@ -46,8 +53,8 @@ class GroupLedger:
         self._unnamed: set[EngineHash] = set()
         self._unkeyable: set[EngineHash] = set()
         self.parking = Parking(limits.orphans)
-        self.doubled: Remembered[Ref, None] = Remembered(limits.remembered)
-        self.left_host: Remembered[EngineHash, None] = Remembered(limits.remembered)
+        self.doubled: Remembered[int, None] = Remembered(limits.doubled)
+        self.unnamed_left_at: float | None = None
 
     @property
     def num_unnamed(self) -> int:
@@ -58,9 +65,9 @@ class GroupLedger:
         """The named hashes of a tier and their blocks."""
         return ((h, ref) for h, ref in self._tiers[tier].items() if ref is not None)
 
-    def num_held(self, tier: Tier) -> int:
-        """Hashes on the tier, named or not."""
-        return len(self._tiers[tier])
+    def hashes(self, tier: Tier) -> Collection[EngineHash]:
+        """The hashes of a tier, named or not."""
+        return self._tiers[tier].keys()
 
     def num_named(self, tier: Tier) -> int:
         """Those of them that name a block; O(unnamed hashes)."""
@@ -90,7 +97,7 @@ class GroupLedger:
         """
         held = self._tiers[tier]
         fresh: list[Ref] = []
-        again: list[Ref] = []
+        again: list[tuple[EngineHash, Ref]] = []
         for block_hash, ref in zip(hashes, refs, strict=False):
             if block_hash not in held:
                 held[block_hash] = ref
@@ -100,7 +107,7 @@ class GroupLedger:
             if before is None:
                 held[block_hash] = ref
                 fresh.append(ref)
-            again.append(ref if before is None else before)
+            again.append((block_hash, ref if before is None else before))
         self._claims.announce(tier, fresh)
         if again:
             self._note_duplicates(tier, again)
@@ -137,7 +144,7 @@ class GroupLedger:
             self._skips[ClaimSkip.UNRESOLVED_FULL] += len(unknown) - room
         return max(0, len(unknown) - room)
 
-    def remove(self, tier: Tier, hashes: Sequence[EngineHash]) -> list[EngineHash]:
+    def remove(self, tier: Tier, hashes: Sequence[EngineHash], now: float) -> list[EngineHash]:
         """Hold the hashes on the tier no longer; other tiers and children are untouched. O(blocks).
 
         Returns:
@@ -155,15 +162,16 @@ class GroupLedger:
             if ref is not None:
                 remember[block_hash] = ref
                 gone.append(ref)
-            elif not self._is_held(block_hash):
+                continue
+            self.unnamed_left_at = now
+            if not self._is_held(block_hash):
                 self._drop_unnamed(block_hash)
         self._names.turn()
         if gone:
             self._claims.withdraw(tier, gone)
+            self._claims.departures[tier].note(gone, now)
         if tier is Tier.GPU and unknown:
             self._unobserve(unknown)
-        elif tier is Tier.HOST:
-            self._remember_host(hashes if not unknown else set(hashes).difference(unknown))
         return unknown
 
     def name(self, block_hash: EngineHash, ref: Ref) -> None:
@@ -182,8 +190,6 @@ class GroupLedger:
             if ref is not None:
                 self._names.young[block_hash] = ref
         self._names.turn()
-        if tier is Tier.HOST:
-            self._remember_host(latest)
         self._claims.withdraw(tier, [ref for ref in held.values() if ref is not None])
         held.clear()
         self._unnamed = {h for h in self._unnamed if self._is_held(h)}
@@ -194,7 +200,6 @@ class GroupLedger:
     def forget_past(self) -> None:
         """Forget what was held before: the engine has started anew."""
         self._names.clear()
-        self.left_host.clear()
         self.doubled.clear()
 
     def check(self) -> None:
@@ -206,13 +211,15 @@ class GroupLedger:
         assert self._unkeyable <= unnamed, f"unkeyable, not held: {self._unkeyable - unnamed}"
         assert not unnamed & named, f"named on one tier only: {unnamed & named}"
 
-    def _note_duplicates(self, tier: Tier, refs: Sequence[Ref]) -> None:
-        self._claims.duplicates[tier] += len(refs)
+    def _note_duplicates(self, tier: Tier, again: Sequence[tuple[EngineHash, Ref]]) -> None:
+        self._claims.duplicates[tier] += len(again)
         if self._claims.doubtful[tier]:
-            self._claims.confirm(tier, refs)
-        if tier is Tier.GPU:
-            for ref in refs:
-                self.doubled.add(ref, None)
+            self._claims.confirm(tier, [ref for _, ref in again])
+        if tier is Tier.HOST:
+            self._history.add([block_hash for block_hash, _ in again])
+        if tier is not Tier.STORAGE:
+            for _, ref in again:
+                self.doubled.add(ref & KEY_MASK, None)
 
     def _hold(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
         """Hold hashes whose event does not say which blocks they name; some may be named already."""
@@ -223,6 +230,8 @@ class GroupLedger:
                 self.store(tier, [block_hash], [ref])
             elif block_hash in held:
                 self._claims.duplicates[tier] += 1
+                if tier is Tier.HOST:
+                    self._history.add([block_hash])
             else:
                 held[block_hash] = None
                 self._unnamed.add(block_hash)
@@ -259,10 +268,6 @@ class GroupLedger:
     def _drop_unnamed(self, block_hash: EngineHash) -> None:
         self._unnamed.discard(block_hash)
         self._unkeyable.discard(block_hash)
-
-    def _remember_host(self, hashes: Iterable[EngineHash]) -> None:
-        self.left_host.young.update(dict.fromkeys(hashes))
-        self.left_host.turn()
 
     def _unobserve(self, hashes: Sequence[EngineHash]) -> None:
         """Blocks that evidence alone holds were removed from GPU, if they have a name."""

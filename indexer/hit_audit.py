@@ -1,84 +1,94 @@
 """Reported hits that nothing explains: the sign of a tier whose stores are not announced.
 
-A hit is explained by the claims at decision time (predicted blocks included), by a store on HOST or
-STORAGE heard since, by other requests that the rank worked on meanwhile, and by what makes the question
-moot: removals from HOST or a clear heard since, or a block of which the engine may hold a second copy.
-A GPU store explains nothing: loading the block back for this very request publishes one.
+Events come in order, so a block that an engine reuses was claimed when the request was planned, or an
+event since then says how it came. Block by block, a hit is explained by
+
+- anything known of the block at decision time, predictions included;
+- its being on HOST or STORAGE, or its having left there since the decision;
+- a request that may have computed it, and whose stores may have been unheard at the decision;
+- a second copy that the engine may have.
+
+A GPU store explains nothing: loading the block back for this very request publishes one. Nothing is
+judged where the engine holds what the claims cannot name.
 
 Blocks whose GPU store has been heard are judged at once, for a refill is published before the load-back
-that needs it. Others wait a moment for events that are under way.
+that needs it. Others wait a moment for events that are under way, and those that another request may have
+computed wait for its report.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from indexer.block_index import GPU, HOST, STORAGE, Ref
-from indexer.dispatches import Dispatches
+from indexer.block_index import GPU, HOST, KEY_MASK, STORAGE, Ref
+from indexer.dispatches import Dispatch, Dispatches
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
 from protocol import Tier
 
-_MAX_PENDING = 64
-_MAX_REPORTS = 64
-_ACTIVE_BEFORE_S = (
-    10.0  # how long before the decision another request's last events may be unheard of
-)
+_MAX_PENDING = 256
+_MAX_UNEXPLAINED = 64
+_PATIENCE_S = 60.0  # how long a report waits for those of other requests
 
 
 @dataclass(frozen=True, slots=True)
-class HitReport:
-    """What an engine reported of one request, in full blocks.
+class _Report:
+    """What an engine reported of one request: ``cached`` leading blocks were reused."""
 
-    Attributes:
-        explained: leading blocks that the claims at decision time explain.
-        cached: leading blocks that the engine reused.
-    """
-
+    dispatch: Dispatch
     blocks: PromptBlocks
-    explained: int
     cached: int
-    decided_at: float
-    reported_at: float
+    at: float
+    num_hits_before: int
 
 
 @dataclass(frozen=True, slots=True)
 class UnexplainedHit:
-    """One report with blocks that nothing explains."""
+    """One report with blocks that nothing explains.
+
+    Attributes:
+        num_hits_before: earlier reports with a hit.
+    """
 
     at: float
     num_blocks: int
     first_key: int
+    num_hits_before: int
 
 
 class HitAudit:
     """Judges one rank's reports.
 
     Attributes:
-        hits: times of the last 64 reports with a hit.
-        unexplained: those of them that nothing explains.
+        num_hits: reports with a hit.
+        unexplained: the last 64 of them that nothing explains.
     """
 
     def __init__(self, ledger: RankLedger, dispatches: Dispatches, limits: IndexLimits) -> None:
         self._ledger = ledger
+        self._claims = ledger.claims
         self._dispatches = dispatches
         self._limits = limits
-        self._pending: deque[HitReport] = deque(maxlen=_MAX_PENDING)
-        self.hits: deque[float] = deque(maxlen=_MAX_REPORTS)
-        self.unexplained: deque[UnexplainedHit] = deque(maxlen=_MAX_REPORTS)
+        self._pending: deque[_Report] = deque(maxlen=_MAX_PENDING)
+        self.num_hits = 0
+        self.unexplained: deque[UnexplainedHit] = deque(maxlen=_MAX_UNEXPLAINED)
 
-    def add(self, report: HitReport, now: float) -> None:
-        """Take one report in. At the bound of pending ones the oldest is not judged."""
-        if report.cached < 1:
+    def add(self, dispatch: Dispatch, blocks: PromptBlocks, cached: int, now: float) -> None:
+        """Take one report in. At the bound of pending ones the oldest is not judged.
+
+        Args:
+            cached: leading blocks that the engine reused.
+        """
+        if cached < 1:
             return
-        self.hits.append(now)
+        report = _Report(dispatch, blocks, min(cached, len(blocks.keys)), now, self.num_hits)
+        self.num_hits += 1
         if not self._judge(report, now):
             self._pending.append(report)
 
     def settle(self, now: float) -> None:
-        """Judge the reports that waited for events."""
+        """Judge the reports that waited."""
         for _ in range(len(self._pending)):
             report = self._pending.popleft()
             if not self._judge(report, now):
@@ -87,40 +97,71 @@ class HitAudit:
     def clear(self) -> None:
         """What was reported before says nothing about what comes."""
         self._pending.clear()
-        self.hits.clear()
         self.unexplained.clear()
 
-    def _judge(self, report: HitReport, now: float) -> bool:
+    def _judge(self, report: _Report, now: float) -> bool:
         """Whether the report could be judged."""
-        left = self._left_open(report)
+        refs, left = self._left_open(report)
         if not left:
             return True
-        is_heard = all(bits & GPU for bits in self._ledger.claims.bits(left))
-        if not is_heard:
-            if now < report.reported_at + self._limits.settle_s:
+        origin = self._dispatches.origin(report.dispatch, left)
+        if not origin.nowhere:
+            return not origin.uncertain or now >= report.at + _PATIENCE_S
+        unexplained = [refs[i] for i in origin.nowhere]
+        since = report.dispatch.dispatched_at
+        if not all(self._on_gpu_since(unexplained, since)):
+            if now < report.at + self._limits.settle_s:
                 return False
-            stored_at = self._ledger.last_gpu_store_at
-            if stored_at is not None and stored_at >= report.decided_at:
-                return True  # stores were heard, of other blocks: perhaps keys do not agree
-        key = left[0] & (1 << 64) - 1
-        self.unexplained.append(UnexplainedHit(now, len(left), key))
+            if self._keys_may_disagree([refs[i] for i in report.dispatch.unknown], since):
+                return True
+        key = unexplained[0] & KEY_MASK
+        hit = UnexplainedHit(now, len(unexplained), key, report.num_hits_before)
+        self.unexplained.append(hit)
         return True
 
-    def _left_open(self, report: HitReport) -> Sequence[Ref]:
-        """The reused blocks that nothing explains."""
-        for tier in (Tier.HOST, Tier.STORAGE):
-            removed_at = self._ledger.last_removal_at.get(tier)
-            if removed_at is not None and removed_at >= report.decided_at:
-                return ()
-        blocks = report.blocks
-        since = report.decided_at - _ACTIVE_BEFORE_S
-        brought = self._dispatches.brought(blocks, report.decided_at, since)
-        first = max(report.explained, brought)
-        refs, bits = self._ledger.claims.look(blocks)
-        self._ledger.claims.index.drop_unused()
-        doubled = [group.doubled for group in self._ledger.groups.values()]
-        return [
-            ref
-            for ref, held in islice(zip(refs, bits, strict=True), first, report.cached)
-            if not held & (HOST | STORAGE) and not any(ref in copies for copies in doubled)
+    def _left_open(self, report: _Report) -> tuple[Sequence[Ref], Sequence[int]]:
+        """Refs of the prompt's blocks, and which of the reused ones no event explains."""
+        since = report.dispatch.dispatched_at
+        open_blocks = [i for i in report.dispatch.unknown if i < report.cached]
+        if not open_blocks or self._holds_unnamed(since):
+            return (), ()
+        refs, bits = self._claims.look(report.blocks)
+        self._claims.index.drop_unused()
+        lower = [
+            bool(held & (HOST | STORAGE)) or self._left_lower_tier(ref, since)
+            for ref, held in zip(refs[: report.cached], bits, strict=False)
         ]
+        if self._ledger.has_placeholders:  # one hash may stand for the blocks before it, too
+            last = max((i for i, is_lower in enumerate(lower) if is_lower), default=-1)
+            open_blocks = [i for i in open_blocks if i > last]
+        doubled = [group.doubled for group in self._ledger.groups.values()]
+        return refs, [
+            i
+            for i in open_blocks
+            if not lower[i] and not any(refs[i] & KEY_MASK in copies for copies in doubled)
+        ]
+
+    def _holds_unnamed(self, since: float) -> bool:
+        """Whether the engine held blocks since then of which we do not know which they are."""
+        for group in self._ledger.groups.values():
+            if group.num_unnamed:
+                return True
+            if group.unnamed_left_at is not None and group.unnamed_left_at >= since:
+                return True
+        return False
+
+    def _left_lower_tier(self, ref: Ref, since: float) -> bool:
+        departures = self._claims.departures
+        return any(departures[tier].may_have_left(ref, since) for tier in (Tier.HOST, Tier.STORAGE))
+
+    def _on_gpu_since(self, refs: Sequence[Ref], since: float) -> Iterator[bool]:
+        """Of each block, whether it is or was known to be on GPU since then."""
+        departed = self._claims.departures[Tier.GPU]
+        for ref, held in zip(refs, self._claims.bits(refs), strict=True):
+            yield bool(held & GPU) or departed.has_left(ref, since)
+
+    def _keys_may_disagree(self, refs: Sequence[Ref], since: float) -> bool:
+        """Whether stores were heard, and none of them was of this prompt."""
+        stored_at = self._ledger.last_gpu_store_at
+        is_storing = stored_at is not None and stored_at >= since
+        return is_storing and not any(self._on_gpu_since(refs, since))

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from indexer.block_index import BlockIndex, Ref
 from indexer.group_ledger import GroupLedger
+from indexer.host_history import HostHistory
 from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_piece
 from indexer.limits import IndexLimits
 from indexer.parent_links import ParentLinks
@@ -34,26 +35,32 @@ class RankLedger:
 
     Attributes:
         links: which block precedes which, as far as served requests tell; names unknown parents.
+        history: whether stores account for what is removed from HOST.
         unknown_removals: by tier, removals of what was not held.
         last_removal_at: by tier, when an event last removed or cleared what was held.
         num_gpu_stored: blocks that events stored on GPU, duplicates included.
         last_gpu_store_at: when one last did; None before the first.
         last_confirmed_at: when an event last stored a block that was observed or predicted.
-        is_host_history_known: every block on HOST was heard of when it was stored, or is remembered.
+        has_placeholders: HOST or STORAGE was stored to without tokens; one hash may then stand for the
+            blocks before it as well.
         was_cleared: an event cleared every tier since this was last set to False.
     """
 
-    def __init__(self, index: BlockIndex, model: str, limits: IndexLimits) -> None:
+    def __init__(
+        self, index: BlockIndex, model: str, limits: IndexLimits, *, clears_are_total: bool = False
+    ) -> None:
         self.skips: Counter[ClaimSkip] = Counter()
         self.claims = RankClaims(index, limits)
         self.links = ParentLinks(limits.remembered)
+        self.history = HostHistory(limits.host_copies)
         self.unknown_removals: Counter[Tier] = Counter()
         self.last_removal_at: dict[Tier, float] = {}
         self.num_gpu_stored = 0
         self.last_gpu_store_at: float | None = None
         self.last_confirmed_at: float | None = None
-        self.is_host_history_known = True
+        self.has_placeholders = False
         self.was_cleared = False
+        self._clears_are_total = clears_are_total
         self._index = index
         self._limits = limits
         self._placement = Placement(index, model, self.skips)
@@ -86,7 +93,7 @@ class RankLedger:
         """Apply one batch. O(blocks and tokens in it).
 
         Returns:
-            Hashes removed from HOST that were never held there, as far as is remembered.
+            Hashes removed from HOST whose store there was never announced, as far as that is known.
         """
         strange: list[EngineHash] = []
         num_confirmed = self.claims.num_confirmed
@@ -121,8 +128,8 @@ class RankLedger:
         self._groups.clear()
         self._by_label.clear()
         self._sparse.clear()
-        self._speaks_extra_keys = False
-        self.is_host_history_known = True
+        self._speaks_extra_keys = self.has_placeholders = False
+        self.history.begin()
 
     def doubt(self) -> None:
         """Announced claims are older than a loss from here on; O(claims)."""
@@ -130,7 +137,7 @@ class RankLedger:
             doubtful = self.claims.doubtful[tier]
             doubtful.update(ref for group in self._groups.values() for _, ref in group.held(tier))
 
-    def drop_doubtful(self) -> int:
+    def drop_doubtful(self, now: float) -> int:
         """Drop the claims that are still doubtful; O(claims).
 
         Returns:
@@ -143,7 +150,7 @@ class RankLedger:
                 continue
             for group in self._groups.values():
                 hashes = [h for h, ref in group.held(tier) if ref in doubtful]
-                group.remove(tier, hashes)
+                group.remove(tier, hashes, now)
                 dropped += len(hashes)
         return dropped
 
@@ -171,12 +178,17 @@ class RankLedger:
             for tier, counts in announced.items():
                 counts.update(ref for _, ref in group.held(tier))
         assert len(self._groups) <= self._limits.groups
+        self.history.check()
         self.claims.check(announced)
 
     def _store(self, event: BlockStored, now: float) -> None:
         tier = self._local_tier(event.medium, event.locality)
         group = self._group_of(event)
         if tier is None or group is None or not event.block_hashes:
+            if tier_of(event.medium) is Tier.HOST:
+                self.history.add(
+                    event.block_hashes
+                )  # credited nowhere; its removal may come all the same
             return
         if tier is Tier.GPU:
             self.num_gpu_stored += len(event.block_hashes)
@@ -185,8 +197,9 @@ class RankLedger:
             self._speaks_extra_keys = True
         hashes = event.block_hashes
         if self._lacks_identity(event, tier):
-            if group.hold_unresolved(tier, hashes):
-                self.is_host_history_known = False
+            self.has_placeholders = self.has_placeholders or not event.token_ids
+            if group.hold_unresolved(tier, hashes) and tier is Tier.HOST:
+                self.history.lose()
             return
         known = self._known_refs(group, hashes)
         if known is not None:
@@ -223,42 +236,62 @@ class RankLedger:
 
     def _remove(self, event: BlockRemoved, now: float) -> list[EngineHash]:
         tier = self._local_tier(event.medium, event.locality)
-        if tier is None:
-            return []
-        if event.group_idx is not None and event.group_idx in self._sparse:
-            return []
+        is_sparse = event.group_idx is not None and event.group_idx in self._sparse
         hashes = event.block_hashes
-        unknown = hashes
-        for group in self._groups_of_removal(event.group_idx):
-            missing = set(group.remove(tier, hashes))
-            unknown = [h for h in unknown if h in missing] if missing else ()
+        if tier is None or is_sparse:
+            if tier_of(event.medium) is Tier.HOST:
+                self.history.use_up(hashes)
+            return []
+        groups = self._groups_of_removal(event.group_idx)
+        if len(groups) == 1:
+            unknown = groups[0].remove(tier, hashes, now)
+        else:
+            unknown = self._remove_from_all(groups, tier, hashes, now)
         if len(unknown) < len(hashes):
             self.last_removal_at[tier] = now
         return self._note_unknown(tier, unknown) if unknown else []
 
+    def _remove_from_all(
+        self, groups: Iterable[GroupLedger], tier: Tier, hashes: Sequence[EngineHash], now: float
+    ) -> list[EngineHash]:
+        """Each occurrence of a hash stands for one copy: of what several groups held, copies remain."""
+        held: Counter[EngineHash] = Counter()
+        for group in groups:
+            held += Counter(hashes) - Counter(group.remove(tier, hashes, now))
+        unknown = list((Counter(hashes) - held).elements())
+        if tier is Tier.HOST:
+            self.history.add((held - Counter(hashes)).elements())
+        return unknown
+
     def _note_unknown(self, tier: Tier, hashes: Sequence[EngineHash]) -> list[EngineHash]:
         self.unknown_removals[tier] += len(hashes)
-        if tier is not Tier.HOST or not self.is_host_history_known:
+        if tier is not Tier.HOST:
             return []
-        memories = [group.left_host for group in self._groups.values()]
-        return [h for h in hashes if not any(h in left for left in memories)]
+        held = [group.hashes(tier) for group in self._groups.values()]
+        return [h for h in self.history.use_up(hashes) if not any(h in one for one in held)]
 
     def _clear(self, event: AllBlocksCleared, now: float) -> None:
         if event.medium is None:
+            for group in () if self._clears_are_total else self._groups.values():
+                self.history.outlast(group.hashes(Tier.HOST))
             self.clear(now)
             self.was_cleared = True
+            if self._clears_are_total:
+                self.history.begin()
             return
         tier = tier_of(event.medium)
         if tier is None:
             self.skips[ClaimSkip.UNKNOWN_MEDIUM] += 1
-        else:
-            self._clear_tier(tier, now)
+            return
+        if tier is Tier.HOST:
+            for group in self._groups.values():
+                self.history.add(group.hashes(tier))
+        self._clear_tier(tier, now)
 
     def _clear_tier(self, tier: Tier, now: float) -> None:
         self.last_removal_at[tier] = now
+        self.claims.departures[tier].forget(now)
         for group in self._groups.values():
-            if tier is Tier.HOST and group.num_held(tier) > self._limits.remembered:
-                self.is_host_history_known = False
             group.clear(tier)
         if tier is Tier.GPU:
             self.claims.observed.clear()
@@ -318,7 +351,9 @@ class RankLedger:
         return None
 
     def _new_group(self, index: int | None) -> GroupLedger:
-        group = GroupLedger(self.claims, self._placement.place, self.skips, self._limits)
+        group = GroupLedger(
+            self.claims, self.history, self._placement.place, self.skips, self._limits
+        )
         self._groups[index] = group
         return group
 

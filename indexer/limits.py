@@ -14,6 +14,11 @@ class IndexLimits:
         observed: blocks held by evidence alone.
         predicted: blocks dispatched and not yet heard of.
         remembered: hashes a tier that were held a while ago, in each of two generations.
+        departures: blocks that left a tier a while ago, with the time, in each of two generations. What is
+            beyond it counts as left, and explains a hit.
+        doubled: blocks of which the engine may hold a second copy, in each of two generations.
+        host_copies: hashes with further copies on HOST. Beyond it removals from HOST and reported hits are
+            no evidence, until the rank is cleared or starts anew.
         observed_ttl_exact_s: on a rank whose events are unbroken they confirm or deny evidence soon;
             SGLang flushes every 40 decode steps.
         observed_ttl_s: on every other rank.
@@ -33,6 +38,9 @@ class IndexLimits:
     observed: int = 65_536
     predicted: int = 65_536
     remembered: int = 2_048
+    departures: int = 8_192
+    doubled: int = 16_384
+    host_copies: int = 16_384
     observed_ttl_exact_s: float = 30.0
     observed_ttl_s: float = 600.0
     predicted_ttl_s: float = 600.0

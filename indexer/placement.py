@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from indexer.block_index import BlockIndex, Ref, Space
+from indexer.block_index import KEY_MASK, BlockIndex, Ref, Space
 from indexer.identity import ClaimSkip, Piece
 from protocol import BlockKey, KeySpace, block_keys
-
-_KEY_MASK = (1 << 64) - 1
 
 
 class Placement:
@@ -37,7 +35,7 @@ class Placement:
         if space is None:
             self._skips[ClaimSkip.BLOCK_SIZE_MIXED] += piece.num_known
             return ()
-        key = None if parent is None else BlockKey(parent & _KEY_MASK)
+        key = None if parent is None else BlockKey(parent & KEY_MASK)
         keys = block_keys(
             piece.tokens,
             piece.block_size,

@@ -15,7 +15,7 @@ from indexer.dispatches import Dispatches
 from indexer.engine_version import are_events_believed
 from indexer.evidence import Evidence, Verdict
 from indexer.family import Family, Geometry
-from indexer.hit_audit import HitAudit, HitReport
+from indexer.hit_audit import HitAudit
 from indexer.identity import ClaimSkip
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
@@ -25,7 +25,15 @@ from indexer.predictions import withdraw
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.trust import Trust
-from protocol import EngineHash, EngineKind, EventBatch, Rank, Tier, WorkerSpec
+from protocol import (
+    EngineHash,
+    EngineKind,
+    EventBatch,
+    Rank,
+    SkipReason,
+    Tier,
+    WorkerSpec,
+)
 
 DEFAULT_BLOCK_SIZE = 16
 _MAX_GEOMETRIES = 4
@@ -58,7 +66,9 @@ class RankBook:
         self.family = family
         self.added_at = now
         self.is_believed = are_events_believed(spec.engine, spec.version)
-        self.ledger = RankLedger(index, spec.model, limits)
+        self.ledger = RankLedger(
+            index, spec.model, limits, clears_are_total=spec.engine is EngineKind.SGLANG
+        )
         self.slot = self.ledger.claims.slot
         self.evidence = Evidence(self.ledger)
         self.dispatches = Dispatches(self.ledger.claims)
@@ -97,6 +107,8 @@ class RankBook:
         if not self.is_believed:
             self.ledger.skips[ClaimSkip.UNBELIEVED] += 1
             return
+        if any(reason is not SkipReason.UNKNOWN_EVENT for reason in batch.skipped):
+            self.ledger.history.lose()  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
         if self.ledger.was_cleared:
             self._on_cleared()
@@ -118,7 +130,7 @@ class RankBook:
         """Claims made so far are doubtful. They age out at the latest ``doubt_ttl_s`` from the first."""
         self.num_losses += 1
         self.last_loss_at = now
-        self.ledger.is_host_history_known = False
+        self.ledger.history.lose()
         self.ledger.doubt()
         if self._doubt_ends_at is None:
             self._doubt_ends_at = now + self._limits.doubt_ttl_s
@@ -126,7 +138,7 @@ class RankBook:
     def set_trust(self, trust: Trust) -> None:
         """What the stream says of itself."""
         if trust in (Trust.JOINED, Trust.DEGRADED):
-            self.ledger.is_host_history_known = False
+            self.ledger.history.lose()
         self._said = trust
 
     # What requests say
@@ -143,7 +155,7 @@ class RankBook:
         """The first token of its answer came."""
         blocks = self.blocks(prompt)
         self.evidence.counters.served += 1
-        self.dispatches.touch(blocks, now)
+        self.dispatches.begin(blocks, now)
         self.evidence.observe(blocks, self.trust(now), now)
 
     def report(
@@ -156,21 +168,21 @@ class RankBook:
     ) -> None:
         """The answer ended; the engine reported so many cached tokens, or nothing."""
         blocks = self.blocks(prompt)
-        self.dispatches.touch(blocks, now)
+        cached = None if cached_tokens is None else cached_tokens // blocks.block_size
+        dispatch = self.dispatches.end(blocks, cached, decided_at, now)
         if blocks.block_size != at_decision.block_size:
             return
         self._await_events(blocks, cached_tokens, at_decision, decided_at, now)
-        if cached_tokens is None:
+        if cached_tokens is None or cached is None:
             return
         verdict = self.evidence.weigh(blocks, cached_tokens, at_decision, decided_at, now)
         if verdict is Verdict.AGREES:
             self._is_contradicted = False
         elif verdict is Verdict.CONTRADICTS and self.evidence.streak >= self._limits.contradictions:
             self._purge(blocks, now)
-        if at_decision.trust is Trust.EXACT and self.trust(now) is Trust.EXACT:
-            explained = at_decision.matched_blocks + at_decision.predicted_blocks
-            cached = min(cached_tokens // blocks.block_size, len(blocks.keys))
-            self.audit.add(HitReport(blocks, explained, cached, decided_at, now), now)
+        is_exact = at_decision.trust is Trust.EXACT and self.trust(now) is Trust.EXACT
+        if dispatch is not None and is_exact and self.ledger.history.is_complete:
+            self.audit.add(dispatch, blocks, cached, now)
 
     # What follows
 
@@ -247,7 +259,7 @@ class RankBook:
         claims.observed.expire(now - ttl)
         claims.predicted.expire(now - limits.predicted_ttl_s)
         if self._doubt_ends_at is not None and now >= self._doubt_ends_at:
-            self.ledger.drop_doubtful()
+            self.ledger.drop_doubtful(now)
             self._doubt_ends_at = None
         self.audit.settle(now)
 
@@ -298,9 +310,6 @@ class RankBook:
         self._is_contradicted = False
         self._doubt_ends_at = None
         self.evidence.streak = 0
-        if self.spec.engine is EngineKind.SGLANG:
-            # Other engines may clear GPU, announce everything, and keep what they offloaded.
-            self.ledger.is_host_history_known = True
 
     def _reset_suspicions(self) -> None:
         self._is_contradicted = False
@@ -326,7 +335,7 @@ class RankBook:
         self.evidence.streak = 0
         self._is_contradicted = self._is_incomplete = True
         self.ledger.clear(now)
-        self.ledger.is_host_history_known = False
+        self.ledger.history.lose()
         self.audit.clear()
         self.evidence.observe(blocks, self.trust(now), now)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from indexer.aged_marks import AgedMarks
 from indexer.block_index import GPU, OBSERVED, PREDICTED, BlockIndex, Ref
+from indexer.departures import Departures
 from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
 from protocol import Tier
@@ -23,6 +24,7 @@ class RankClaims:
 
     Attributes:
         doubtful: announced claims by tier that are older than an unrepaired loss.
+        departures: by tier, which blocks events removed, and when.
         duplicates: by tier, stores of what was held.
         num_confirmed: blocks that were observed or predicted when an event stored them.
     """
@@ -33,6 +35,7 @@ class RankClaims:
         self.observed = AgedMarks(index, self.slot, OBSERVED, limits.observed)
         self.predicted = AgedMarks(index, self.slot, PREDICTED, limits.predicted)
         self.doubtful: dict[Tier, set[Ref]] = {tier: set() for tier in Tier}
+        self.departures = {tier: Departures(limits.departures) for tier in Tier}
         self.duplicates: Counter[Tier] = Counter()
         self.num_confirmed = 0
         self._shared: Counter[tuple[Tier, Ref]] = Counter()
@@ -89,6 +92,8 @@ class RankClaims:
             shares = {ref: count - 1 for ref, count in counts.items() if count > 1}
             assert shares == {ref: n for (t, ref), n in self._shared.items() if t is tier}
             assert self.doubtful[tier] <= expected
+        for departures in self.departures.values():
+            departures.check()
         self.observed.check({ref for ref, bits in bits_of.items() if bits & OBSERVED})
         self.predicted.check({ref for ref, bits in bits_of.items() if bits & PREDICTED})
         assert not any(bits & GPU and bits & (OBSERVED | PREDICTED) for bits in bits_of.values())

@@ -1,0 +1,95 @@
+"""Do the stores heard of account for every removal from HOST? One removal a physical copy is ordinary.
+
+Claims are sets, but an engine that keeps two copies under one hash announces two stores and two removals
+(namespaces that its hashes do not tell apart, second physical copies). So beside the one copy that the
+ledger holds, further ones are counted here, for evidence alone: a removal of a hash that is not held uses
+up one of them, and where there is none it is the removal of a block whose store nobody announced.
+
+    store of a hash not held     held
+    store of a hash held         held, 1 further copy
+    removal                      not held, 1 further copy
+    removal                      not held, no copy left
+    removal                      never stored there
+"""
+
+from collections.abc import Iterable, Sequence
+
+from protocol import EngineHash
+
+
+class HostHistory:
+    """Copies on HOST of one rank beyond those that its ledger holds.
+
+    At most ``limit`` hashes have further copies. At the bound nothing is known any more, until the rank
+    begins anew: no removal is called strange then, and no hit judged.
+
+    Attributes:
+        is_known: every store on HOST since the rank was empty there was heard of, and is accounted for.
+        may_outlast: a clear spoke of every tier, and what was held on HOST may be there all the same.
+    """
+
+    __slots__ = ("_copies", "_limit", "is_known", "may_outlast")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._copies: dict[EngineHash, int] = {}
+        self.is_known = True
+        self.may_outlast = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is on HOST but what the ledger holds, and further copies."""
+        return self.is_known and not self.may_outlast
+
+    def begin(self) -> None:
+        """The rank is empty on HOST, and every store from here on will be heard."""
+        self._copies.clear()
+        self.is_known = True
+        self.may_outlast = False
+
+    def lose(self) -> None:
+        """Stores on HOST may have been missed."""
+        self._copies.clear()
+        self.is_known = False
+
+    def outlast(self, hashes: Iterable[EngineHash]) -> None:
+        """The ledger gives these up, though nobody said that they left HOST."""
+        given_up = list(hashes)
+        self.add(given_up)
+        self.may_outlast = self.may_outlast or bool(given_up)
+
+    def add(self, hashes: Iterable[EngineHash]) -> None:
+        """One more copy of each, beyond what the ledger holds. O(hashes)."""
+        if not self.is_known:
+            return
+        copies = self._copies
+        for block_hash in hashes:
+            copies[block_hash] = copies.get(block_hash, 0) + 1
+        if len(copies) > self._limit:
+            self.lose()
+
+    def use_up(self, hashes: Sequence[EngineHash]) -> list[EngineHash]:
+        """These were removed, and the ledger does not hold them: each takes one further copy along.
+
+        Returns:
+            Those that have none, so that their store was never announced; nothing where it is not known.
+        """
+        if not self.is_known:
+            return []
+        copies = self._copies
+        strange: list[EngineHash] = []
+        for block_hash in hashes:
+            count = copies.get(block_hash, 0)
+            if count > 1:
+                copies[block_hash] = count - 1
+            elif count == 1:
+                del copies[block_hash]
+            else:
+                strange.append(block_hash)
+        return strange
+
+    def check(self) -> None:
+        """Verify the bound, and that no entry is empty."""
+        assert len(self._copies) <= self._limit
+        assert self.is_known or not self._copies
+        assert all(count > 0 for count in self._copies.values())

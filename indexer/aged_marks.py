@@ -1,13 +1,23 @@
 """One rank's unannounced claims of one kind, oldest first: bounded, expiring, exact to undo.
 
-Each mark is one bit (OBSERVED or PREDICTED) in the block index with the time it was last set.
+Each mark is one bit (OBSERVED or PREDICTED) in the block index. What is marked together makes a *run* with
+one time. A mark belongs to the last run that set it; earlier ones still list the block until they are
+dropped or, at the latest when twice ``limit`` blocks are listed, until all runs are swept.
 """
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from dataclasses import dataclass
 
 from indexer.block_index import BlockIndex, Ref
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Blocks marked at one time, along a prompt."""
+
+    marked_at: float
+    refs: list[Ref]
 
 
 class AgedMarks:
@@ -18,61 +28,115 @@ class AgedMarks:
         self._slot = slot
         self._bit = bit
         self._limit = limit
-        self._times: OrderedDict[Ref, float] = OrderedDict()
+        self._run_of: dict[Ref, _Run] = {}
+        self._runs: deque[_Run] = deque()
+        self._num_listed = 0
         self.num_dropped = 0
         self.num_expired = 0
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._run_of)
 
     def __contains__(self, ref: Ref) -> bool:
-        return ref in self._times
+        return ref in self._run_of
 
     def mark(self, refs: Sequence[Ref], now: float) -> None:
-        """Set the bit on every block, or renew it; O(blocks).
+        """Set the bit on every block, or renew it; O(blocks), amortized.
 
         Args:
             refs: along a prompt; the last of them count as the oldest, so that what remains at the
                 bound is a prefix.
         """
-        times = self._times
-        fresh = [ref for ref in refs if ref not in times]
-        for ref in reversed(refs):
-            times[ref] = now
-            times.move_to_end(ref)
+        marked = self._run_of
+        is_fresh = marked.keys().isdisjoint(refs)
+        fresh = refs if is_fresh else [ref for ref in refs if ref not in marked]
         self._index.claim(fresh, self._slot, self._bit)
-        if len(times) > self._limit:
-            self.num_dropped += self._unmark_oldest(len(times) - self._limit)
+        self.note(refs, now)
+
+    def note(self, refs: Sequence[Ref], now: float) -> None:
+        """The bit is set on every block: keep, or renew, their marks; O(blocks), amortized.
+
+        Args:
+            refs: as for ``mark``.
+        """
+        if not refs:
+            return
+        run = _Run(now, list(refs))
+        self._run_of.update(dict.fromkeys(refs, run))
+        self._runs.append(run)
+        self._num_listed += len(run.refs)
+        if len(self._run_of) > self._limit:
+            self._drop_oldest(len(self._run_of) - self._limit)
+        if self._num_listed > 2 * self._limit:
+            self._sweep()
 
     def unmark(self, refs: Iterable[Ref]) -> None:
         """Clear the bit where it is set."""
-        gone = [ref for ref in refs if self._times.pop(ref, None) is not None]
-        self._index.release(gone, self._slot, self._bit)
+        pop = self._run_of.pop
+        self._release([ref for ref in refs if pop(ref, None) is not None])
 
     def forget(self, ref: Ref) -> None:
         """The bit has been cleared by an event: drop the mark."""
-        del self._times[ref]
+        del self._run_of[ref]
+
+    def forget_all(self, refs: Iterable[Ref]) -> None:
+        """The bit has been cleared on every block: drop the marks."""
+        for ref in refs:
+            del self._run_of[ref]
 
     def expire(self, before: float) -> None:
         """Clear every mark last set before that time; O(expired)."""
-        expired = 0
-        for time in self._times.values():
-            if time >= before:
-                break
-            expired += 1
-        self.num_expired += self._unmark_oldest(expired)
+        while self._runs and self._runs[0].marked_at < before:
+            run = self._runs.popleft()
+            self._num_listed -= len(run.refs)
+            expired = self._marks_of(run)
+            self.num_expired += len(expired)
+            self.unmark(expired)
 
     def clear(self) -> None:
         """Clear all marks."""
-        self._unmark_oldest(len(self._times))
+        refs = list(self._run_of)
+        self._run_of.clear()
+        self._runs.clear()
+        self._num_listed = 0
+        self._release(refs)
 
     def check(self, expected: set[Ref]) -> None:
-        """Verify that exactly the blocks ``expected`` are marked, and the bound."""
-        assert self._times.keys() == expected, f"{self._times.keys() ^ expected}"
-        assert len(self._times) <= self._limit
-        times = list(self._times.values())
-        assert times == sorted(times), "marks are out of order"
+        """Verify that exactly the blocks ``expected`` are marked, the order, and the bounds."""
+        assert self._run_of.keys() == expected, f"{self._run_of.keys() ^ expected}"
+        assert len(self._run_of) <= self._limit
+        times = [run.marked_at for run in self._runs]
+        assert times == sorted(times), "runs are out of order"
+        listed = [ref for run in self._runs for ref in self._marks_of(run)]
+        assert set(listed) == expected, "marks that no run lists"
+        assert self._num_listed == sum(len(run.refs) for run in self._runs) <= 2 * self._limit
 
-    def _unmark_oldest(self, count: int) -> int:
-        self.unmark(list(islice(self._times, count)))
-        return count
+    def _marks_of(self, run: _Run) -> list[Ref]:
+        get = self._run_of.get
+        return [ref for ref in run.refs if get(ref) is run]
+
+    def _drop_oldest(self, count: int) -> None:
+        """Clear the oldest marks; the last blocks of a run go first."""
+        dropped: list[Ref] = []
+        while len(dropped) < count:
+            run = self._runs[0]
+            while run.refs and len(dropped) < count:
+                ref = run.refs.pop()
+                self._num_listed -= 1
+                if self._run_of.get(ref) is run:
+                    del self._run_of[ref]
+                    dropped.append(ref)
+            if not run.refs:
+                self._runs.popleft()
+        self.num_dropped += count
+        self._release(dropped)
+
+    def _sweep(self) -> None:
+        """Drop from each run what later ones have renewed, or what is no longer marked."""
+        for run in self._runs:
+            run.refs = self._marks_of(run)
+        self._runs = deque(run for run in self._runs if run.refs)
+        self._num_listed = sum(len(run.refs) for run in self._runs)
+
+    def _release(self, refs: Sequence[Ref]) -> None:
+        self._index.release(refs, self._slot, self._bit)

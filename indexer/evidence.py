@@ -10,10 +10,11 @@ most all tokens but the last, and with a draft model one block less, so one bloc
 neither is any shortfall on a rank that reported removals since the decision.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from indexer.block_index import GPU, OBSERVED, PREDICTED
+from indexer.block_index import GPU, OBSERVED, PREDICTED, Ref
 from indexer.ledger import RankLedger
 from indexer.match import RankMatch
 from indexer.prompt_blocks import PromptBlocks
@@ -70,9 +71,9 @@ class Evidence:
             chosen = [i for i, held in enumerate(bits) if held & wanted]
         else:
             chosen = [i for i, held in enumerate(bits) if not held & GPU]
-        claims.observed.mark([refs[i] for i in chosen], now)
-        claims.predicted.unmark([refs[i] for i in chosen if bits[i] & PREDICTED])
-        claims.confirm(Tier.GPU, refs)
+        self._prove(refs if len(chosen) == len(refs) else [refs[i] for i in chosen], now)
+        if claims.doubtful[Tier.GPU]:
+            claims.confirm(Tier.GPU, refs)
         if trust is not Trust.EXACT:
             for i in chosen:
                 if i and not bits[i] & OBSERVED:
@@ -103,3 +104,10 @@ class Evidence:
         self.counters.contradictions += 1
         self.last_contradiction_at = now
         return Verdict.CONTRADICTS
+
+    def _prove(self, refs: Sequence[Ref], now: float) -> None:
+        """What was predicted of these blocks, or not known, is observed."""
+        claims = self._claims
+        met = claims.index.claim(refs, claims.slot, OBSERVED, PREDICTED)
+        claims.predicted.forget_all(ref for ref, before in met if before & PREDICTED)
+        claims.observed.note(refs, now)

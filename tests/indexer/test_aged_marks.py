@@ -1,5 +1,10 @@
 """Marks of one bit: in order of age, bounded, and undone exactly."""
 
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from indexer.aged_marks import AgedMarks
 from indexer.block_index import GPU, OBSERVED, BlockIndex, Ref
 from protocol import BlockKey, KeySpace
@@ -49,3 +54,54 @@ def test_an_event_takes_a_mark_away() -> None:
     index.drop_unused()
     index.check()
     assert index.num_blocks == 0
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["mark", "note", "unmark", "forget", "expire"]),
+        st.lists(st.integers(0, 6), unique=True, max_size=5),
+    ),
+    max_size=40,
+)
+
+
+@given(steps, st.integers(2, 8))
+def test_marks_are_what_a_list_in_order_of_age_would_be(
+    script: Sequence[tuple[str, list[int]]], limit: int
+) -> None:
+    index, aged, refs = marks(limit)
+    expected: list[tuple[float, Ref]] = []
+    for at, (step, numbers) in enumerate(script):
+        chosen = [refs[i] for i in numbers]
+        if step in ("mark", "note"):
+            if step == "mark":
+                aged.mark(chosen, float(at))
+            else:
+                index.claim(chosen, 0, OBSERVED)
+                aged.note(chosen, float(at))
+            expected = [one for one in expected if one[1] not in chosen]
+            expected += [(float(at), ref) for ref in reversed(chosen)]
+            expected = expected[-limit:]
+        elif step == "expire":
+            aged.expire(at - 3.0)
+            expected = [one for one in expected if one[0] >= at - 3.0]
+        elif step == "unmark":
+            aged.unmark(chosen)
+            expected = [one for one in expected if one[1] not in chosen]
+        else:
+            held = [ref for ref in chosen if ref in aged]
+            index.release(held, 0, OBSERVED)
+            aged.forget_all(held)
+            expected = [one for one in expected if one[1] not in chosen]
+        if not index.num_blocks:
+            refs = list(index.open(KeySpace("m")).refs([BlockKey(k) for k in range(1, 8)]))
+        assert marked(index) == {ref for _, ref in expected}
+        aged.check(marked(index))
+
+
+def test_renewing_the_same_marks_keeps_no_more_than_twice_the_bound() -> None:
+    index, aged, refs = marks(limit=6)
+    for at in range(100):
+        aged.mark(refs[at % 3 : at % 3 + 4], float(at))
+        aged.check(marked(index))
+    assert (len(aged), aged.num_dropped) == (6, 0)

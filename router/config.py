@@ -131,7 +131,7 @@ class Timeouts(_Section):
         client_body_s: within which a client must send 4 KiB more of a body, or its end; then 408.
         client_read_s: within which a client must read some of an answer that waits for it.
         keep_alive_s: that an idle client connection is kept.
-        probe_s: of each of the router's own calls to a worker.
+        probe_s: of each of the router's own calls to a worker, probes of its health apart.
     """
 
     connect_s: Seconds = 5.0
@@ -145,15 +145,20 @@ class Timeouts(_Section):
 
 
 class Health(_Section):
-    """Probes of every worker's ``/health``.
+    """Probes of every worker's ``/health``. Requests that wait for a first byte of a worker which turns
+    unhealthy are sent to another one.
 
     Attributes:
-        interval_s: between two probes.
+        interval_s: between two probes; half a second after one that failed.
+        timeout_s: of one probe.
         failure_threshold: failures in a row that take a worker out of rotation; one success brings it back.
+            A worker that stops answering is out after ``interval_s``, as many ``timeout_s`` as this, and
+            half a second between them: 9 s by default.
         refresh_s: after which a worker is asked again what it is.
     """
 
-    interval_s: Seconds = 5.0
+    interval_s: Seconds = 2.0
+    timeout_s: Seconds = 2.0
     failure_threshold: Annotated[int, Field(ge=1, le=100)] = 3
     refresh_s: Seconds = 30.0
 

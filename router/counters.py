@@ -17,6 +17,7 @@ class RetryReason(StrEnum):
     MALFORMED = "malformed"
     BUSY = "busy"
     WORKER_ERROR = "worker_error"
+    UNHEALTHY = "unhealthy"  # without a byte when its worker turned unhealthy
 
 
 class UnroutedReason(StrEnum):

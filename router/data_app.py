@@ -22,7 +22,8 @@ from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
 from router.exchange import Exchange, Forward, Relay, is_unknown_model
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
-from router.own_routes import Fleet, own_answer
+from router.hops import via_of
+from router.own_routes import Fleet, OwnAnswer, own_answer
 from router.prompt_reader import PromptReader
 from router.request_plan import plan_request
 from scoring.brain import NoCandidateError, TooManyRequestsError
@@ -80,7 +81,7 @@ class DataApp:
         path: str = scope["path"]
         own = own_answer(scope["method"], path, self._fleet)
         if own is not None:
-            await answer.whole(own.status, own.headers, own.body)
+            await self._answer_own(own, via_of(scope["headers"]), answer)
             return
         api = api_of_path(path)
         counters = self._counters
@@ -92,6 +93,14 @@ class DataApp:
             counters.in_flight -= 1
             status_class = f"{answer.status // 100}xx" if answer.is_begun else "closed"
             counters.requests[api, outcome or status_class] += 1
+
+    async def _answer_own(self, own: OwnAnswer, via: bytes, answer: Answer) -> None:
+        """Answer a route that ends here, unless this router itself has asked."""
+        try:
+            self._relay.hops.refuse_loops(via)
+            await answer.whole(own.status, own.headers, own.body)
+        except FrontDoorError as error:
+            await answer.refuse(error)
 
     async def _handle(self, api: Api, scope: Scope, receive: Receive, answer: Answer) -> str | None:
         """Serve one request and answer what goes wrong; ``closed`` where the client left first."""
@@ -138,14 +147,19 @@ class DataApp:
             self._counters.illegible_headers += 1
             message = f"the value of the header field {head.illegible} is not UTF-8"
             raise FrontDoorError(ErrorKind.MALFORMED, message, param=head.illegible)
+        self._relay.hops.refuse_loops(head.via)
         with DisconnectWatch(connection):
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)
             forward = Forward(
                 plan=plan_request(routed, request_id, read, time.time()),
                 method=scope["method"],
-                target=_target(scope),
-                headers=[*head.forwarded, (REQUEST_ID.decode(), request_id)],
+                target=_target(scope, api),
+                headers=[
+                    *head.forwarded,
+                    (REQUEST_ID.decode(), request_id),
+                    self._relay.hops.field,
+                ],
                 body=body,
                 may_repeat=_may_repeat(routed, scope),
                 reads_usage=routed is not Api.OTHER,
@@ -216,9 +230,14 @@ async def _refuse_unread(
     await answer.finish()
 
 
-def _target(scope: Scope) -> str:
-    """Path and query as they came, byte for byte; a byte beyond ASCII, which no URL may have, is escaped."""
+def _target(scope: Scope, api: Api) -> str:
+    """Path and query as they came, byte for byte; a byte beyond ASCII, which no URL may have, is escaped.
+
+    Of a routed path the trailing slash is left out: engines would send the client to themselves without it.
+    """
     path: bytes = scope["raw_path"]
+    if api is not Api.OTHER:
+        path = path.removesuffix(b"/")
     query: bytes = scope["query_string"]
     target = path + b"?" + query if query else path
     if target.isascii():

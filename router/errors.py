@@ -28,6 +28,7 @@ class ErrorKind(StrEnum):
     OVERLOADED = "overloaded"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     STOPPING = "stopping"
+    LOOP = "loop"
     NO_WORKER = "no_worker"
     UNREACHABLE = "worker_unreachable"
     BROKEN_OFF = "worker_broke_off"
@@ -57,6 +58,7 @@ _SHAPES = {
     ErrorKind.UNREACHABLE: _Shape(502, "server_error", retry_after_s=1),
     ErrorKind.BROKEN_OFF: _Shape(502, "server_error"),
     ErrorKind.TIMED_OUT: _Shape(504, "server_error"),
+    ErrorKind.LOOP: _Shape(508, "server_error"),
     ErrorKind.INTERNAL: _Shape(500, "server_error"),
 }
 

@@ -5,19 +5,22 @@
                            └─ any other status ────▶ relay ─▶ usage ─▶ end
 
 Until the first byte of an answer has been relayed a request may be sent to another rank, within a
-budget of attempts; from then on a broken answer is told to the client and never mended.
+budget of attempts; from then on a broken answer is told to the client and never mended. A request on which
+two workers closed their connection without a byte goes to no third one: it may be what they died of.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from protocol import Rank
 from router.answer import Answer
 from router.counters import DataCounters, RetryReason
 from router.errors import ErrorKind, FrontDoorError, sse_error
-from router.headers import DP_RANK, REQUEST_ID, RawHeader, read_answer_head
+from router.headers import DP_RANK, REQUEST_ID, RawHeader, read_answer_head, without_base
+from router.hops import Hops, new_hops
 from router.lease import Lease, OutcomeListener
+from router.outages import Outages
 from router.stream_start import StreamStart, Verdict
 from router.tail import Tail, Usage, has_error_event, read_usage
 from router.upstream import Fault, Upstream, UpstreamAnswer, UpstreamError
@@ -31,23 +34,29 @@ from scoring.brain import (
 )
 from scoring.decision import Decision, Exclusion
 
+_SILENT = frozenset({Fault.TIMEOUT, Fault.UNHEALTHY})
+_MAX_DEATHS = 2
+"""Workers that may die on one request before it is held to be what they die of."""
 _BUSY_STATUSES = frozenset({429, 503})
 _OUTCOMES = {
     Fault.CONNECT: OutcomeKind.CONNECT_FAILED,
     Fault.RESET: OutcomeKind.BROKEN_OFF,
     Fault.MALFORMED: OutcomeKind.WORKER_ERROR,
     Fault.TIMEOUT: OutcomeKind.TIMED_OUT,
+    Fault.UNHEALTHY: OutcomeKind.TIMED_OUT,
 }
 _RETRIES = {
     Fault.CONNECT: RetryReason.CONNECT,
     Fault.RESET: RetryReason.RESET,
     Fault.MALFORMED: RetryReason.MALFORMED,
+    Fault.UNHEALTHY: RetryReason.UNHEALTHY,
 }
 _REFUSALS = {
     Fault.CONNECT: (ErrorKind.UNREACHABLE, "the worker could not be reached"),
     Fault.RESET: (ErrorKind.BROKEN_OFF, "the worker closed the connection before it answered"),
     Fault.MALFORMED: (ErrorKind.BROKEN_OFF, "the worker's answer was not HTTP"),
     Fault.TIMEOUT: (ErrorKind.TIMED_OUT, "the worker did not answer in time"),
+    Fault.UNHEALTHY: (ErrorKind.TIMED_OUT, "the worker stopped answering"),
 }
 
 
@@ -80,6 +89,8 @@ class Relay:
     Attributes:
         max_attempts: ranks that one request is sent to at most.
         names_worker: tell the client which rank served it.
+        outages: tells of workers that turn unhealthy.
+        hops: names this router on the way of its requests.
     """
 
     brain: Brain
@@ -89,6 +100,8 @@ class Relay:
     max_attempts: int = 3
     names_worker: bool = True
     clock: Callable[[], float] = time.monotonic
+    outages: Outages = field(default_factory=Outages)
+    hops: Hops = field(default_factory=new_hops)
 
 
 class Exchange:
@@ -100,6 +113,7 @@ class Exchange:
         "_forward",
         "_has_refreshed",
         "_num_attempts",
+        "_num_deaths",
         "_relay",
         "_was_busy",
     )
@@ -110,6 +124,7 @@ class Exchange:
         self._answer = answer
         self._excluded: frozenset[Rank] = frozenset()
         self._num_attempts = 0
+        self._num_deaths = 0
         self._was_busy = False
         self._has_refreshed = False
 
@@ -132,7 +147,8 @@ class Exchange:
     async def _attempt(self, lease: Lease) -> Lease | None:
         """Send to the lease's rank and relay the answer; or return the lease of the next attempt."""
         try:
-            answer = await self._send(lease)
+            async with self._relay.outages.wait_for(lease.plan.rank.worker):
+                answer = await self._send(lease)
         except UpstreamError as error:
             lease.end(Outcome(_OUTCOMES[error.fault]))
             another = self._after_fault(lease, error.fault)
@@ -169,6 +185,9 @@ class Exchange:
     def _after_fault(self, lease: Lease, fault: Fault) -> Lease | None:
         """Another rank after no answer. What may have been begun is repeated only if that does no harm, and
         never after a long wait."""
+        self._num_deaths += fault is Fault.RESET
+        if self._num_deaths >= _MAX_DEATHS:
+            return None
         if fault is Fault.TIMEOUT or (fault is not Fault.CONNECT and not self._forward.may_repeat):
             return None
         return self._book_another(lease, _RETRIES[fault])
@@ -221,7 +240,10 @@ class Exchange:
     async def _relay_answer(self, lease: Lease, answer: UpstreamAnswer) -> None:
         """Pass the answer on as it comes."""
         head = read_answer_head(answer.headers, answer.status)
-        await self._answer.begin(answer.status, head.relayed + self._own_headers(lease))
+        relayed = head.relayed
+        if head.has_location:
+            relayed = without_base(relayed, lease.plan.url)
+        await self._answer.begin(answer.status, relayed + self._own_headers(lease))
         is_readable = self._forward.reads_usage and not head.is_encoded
         tail = Tail() if is_readable or head.is_event_stream else None
         is_plain_stream = head.is_event_stream and not head.is_encoded
@@ -229,8 +251,8 @@ class Exchange:
         try:
             await self._relay_body(lease, answer, tail, start)
         except UpstreamError as error:
-            timed_out = error.fault is Fault.TIMEOUT
-            kind = OutcomeKind.TIMED_OUT if timed_out else OutcomeKind.BROKEN_OFF
+            is_silent = error.fault in _SILENT
+            kind = OutcomeKind.TIMED_OUT if is_silent else OutcomeKind.BROKEN_OFF
             lease.end(Outcome(kind))
             self._relay.counters.broken_streams += 1
             if is_plain_stream and tail is not None and not head.has_length:
@@ -242,7 +264,7 @@ class Exchange:
     ) -> None:
         is_first = True
         while True:
-            chunk = await answer.read()
+            chunk = await (self._first_chunk(lease, answer) if is_first else answer.read())
             if is_first and chunk:
                 is_first = False
                 now = self._relay.clock()
@@ -257,9 +279,14 @@ class Exchange:
                 return
             await self._answer.write(chunk)
 
+    async def _first_chunk(self, lease: Lease, answer: UpstreamAnswer) -> bytes:
+        """What comes after the head, if the worker has not stopped answering."""
+        async with self._relay.outages.wait_for(lease.plan.rank.worker):
+            return await answer.read()
+
     async def _tell_broken(self, tail: Tail, fault: Fault) -> None:
         """A last event that says so; the framing must leave room for it."""
-        kind = ErrorKind.TIMED_OUT if fault is Fault.TIMEOUT else ErrorKind.BROKEN_OFF
+        kind = ErrorKind.TIMED_OUT if fault in _SILENT else ErrorKind.BROKEN_OFF
         event = sse_error(FrontDoorError(kind, "the worker broke off within its answer"))
         await self._answer.write(event if tail.ends_event() else b"\n\n" + event)
 

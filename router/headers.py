@@ -9,6 +9,7 @@ repeats included.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 RawHeader = tuple[bytes, bytes]
 
@@ -33,6 +34,7 @@ _HOP_BY_HOP = frozenset(
 _REMADE = frozenset({b"host", b"content-length", b"expect", REQUEST_ID})
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_LOCATIONS = frozenset({b"location", b"content-location"})
 _BODILESS = frozenset({204, 304})
 
 
@@ -46,6 +48,7 @@ class RequestHead:
         is_encoded: the body is compressed: it passes as it is and is not read here.
         request_id: the client's, if it is fit to be passed on.
         expects_continue: the client waits before it sends the body.
+        via: the routers and proxies on its way, all fields in one.
         illegible: name of a field whose value is no UTF-8. RFC 9110 §5.5 lets such bytes stand in a value,
             but the client towards workers cannot write them, so the request cannot go on as it is.
     """
@@ -57,6 +60,7 @@ class RequestHead:
     request_id: str | None
     expects_continue: bool
     illegible: str | None = None
+    via: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,14 @@ class AnswerHead:
         is_event_stream: the body is a stream of server-sent events.
         is_encoded: the body is compressed or otherwise coded.
         has_length: ``relayed`` holds a content length.
+        has_location: it points somewhere, perhaps at the worker.
     """
 
     relayed: list[RawHeader]
     is_event_stream: bool
     is_encoded: bool
     has_length: bool
+    has_location: bool = False
 
 
 def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
@@ -84,6 +90,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     is_encoded = is_json = expects_continue = False
     request_id: str | None = None
     illegible: str | None = None
+    via = b""
     for name, value in raw:
         if name == b"content-length":
             length = int(value) if value.isdigit() else None
@@ -95,13 +102,15 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
             request_id = _sane_id(value)
         elif name == b"expect":
             expects_continue = value.lower() == b"100-continue"
+        elif name == b"via":
+            via += b"," + value
         if name not in _HOP_BY_HOP and name not in _REMADE and name not in named:
             try:
                 forwarded.append((name.decode("ascii"), value.decode("utf-8")))
             except UnicodeDecodeError:
                 illegible = name.decode("ascii", "replace")
     return RequestHead(
-        forwarded, length, is_encoded, is_json, request_id, expects_continue, illegible
+        forwarded, length, is_encoded, is_json, request_id, expects_continue, illegible, via
     )
 
 
@@ -113,7 +122,7 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
     """
     relayed: list[RawHeader] = []
     dropped: set[bytes] = set()
-    is_stream = is_coded = has_length = False
+    is_stream = is_coded = has_length = has_location = False
     has_no_length = status in _BODILESS
     for written, value in raw:
         name = written.lower()
@@ -131,13 +140,38 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
             is_coded = _is_coding(value)
         elif name == b"content-length":
             has_length = True
+        elif name in _LOCATIONS:
+            has_location = True
         relayed.append((name, value))
     if has_no_length and has_length:
         dropped.add(b"content-length")
     if dropped:
         relayed = [field for field in relayed if field[0] not in dropped]
     has_length = has_length and b"content-length" not in dropped
-    return AnswerHead(relayed, is_stream, is_coded, has_length)
+    return AnswerHead(relayed, is_stream, is_coded, has_length, has_location)
+
+
+def without_base(headers: Iterable[RawHeader], url: str) -> list[RawHeader]:
+    """The fields, where those that point at the worker point at the same path here.
+
+    Args:
+        url: the worker's base. What points elsewhere stays as it is.
+    """
+    return [
+        (name, _path_here(value, url)) if name in _LOCATIONS else (name, value)
+        for name, value in headers
+    ]
+
+
+def _path_here(location: bytes, url: str) -> bytes:
+    parts = urlsplit(url)
+    origin, base = f"{parts.scheme}://{parts.netloc}".encode(), parts.path.encode()
+    rest = location[len(origin) :]
+    if location[: len(origin)].lower() != origin.lower() or rest[:1] not in (b"", b"/", b"?", b"#"):
+        return location
+    if base and rest.startswith(base) and rest[len(base) :][:1] in (b"", b"/", b"?", b"#"):
+        rest = rest[len(base) :]
+    return b"/" + rest.lstrip(b"/")  # two slashes would name a host
 
 
 def is_sendable(raw: Sequence[RawHeader]) -> bool:

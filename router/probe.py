@@ -8,11 +8,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import httpx
 
 from protocol import WorkerId
 from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
+from router.hops import LOOP_STATUS, Hops
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
@@ -21,12 +23,20 @@ class ProbeError(Exception):
     """The worker did not answer, or not as an engine does. The message says how."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeTimeouts:
+    """Seconds, of one whole call: ``health_s`` for ``/health`` of a worker that is watched."""
+
+    call_s: float = 5.0
+    health_s: float = 2.0
+
+
 class Prober:
     """Probes workers over a client of its own."""
 
-    def __init__(self, client: httpx.AsyncClient, timeout_s: float) -> None:
+    def __init__(self, client: httpx.AsyncClient, timeouts: ProbeTimeouts) -> None:
         self._client = client
-        self._timeout_s = timeout_s
+        self._timeouts = timeouts
 
     async def describe(self, worker: WorkerId, url: str) -> Discovered:
         """Learn the worker behind a URL, in three to seven calls.
@@ -34,7 +44,7 @@ class Prober:
         Raises:
             ProbeError: it cannot be reached, is not healthy, or describes no model.
         """
-        if not await self.is_healthy(url):
+        if await self._get(f"{url}/health") is None:
             raise ProbeError(f"{url}/health does not answer with 2xx")
         models = _parsed(await self._get(f"{url}/v1/models"))
         info = _parsed(await self._get(f"{url}/server_info"))
@@ -49,9 +59,9 @@ class Prober:
             raise ProbeError(str(error)) from error
 
     async def is_healthy(self, url: str) -> bool:
-        """Does ``/health`` answer with 2xx?"""
+        """Does ``/health`` answer with 2xx, and soon?"""
         try:
-            return await self._get(f"{url}/health") is not None
+            return await self._get(f"{url}/health", self._timeouts.health_s) is not None
         except ProbeError:
             return False
 
@@ -65,17 +75,18 @@ class Prober:
             metrics=None if metrics is None else metrics.decode("utf-8", "replace"),
         )
 
-    async def _get(self, url: str) -> bytes | None:
+    async def _get(self, url: str, timeout_s: float | None = None) -> bytes | None:
         """The body of a 2xx answer; None where there is no such route.
 
         Raises:
             ProbeError: no answer, another status, or one that is too large.
         """
+        bound_s = self._timeouts.call_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(bound_s):
                 return await self._read(url)
         except TimeoutError as error:
-            raise ProbeError(f"{url}: no whole answer within {self._timeout_s:g} s") from error
+            raise ProbeError(f"{url}: no whole answer within {bound_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise ProbeError(f"{url}: {error or type(error).__name__}") from error
 
@@ -84,6 +95,8 @@ class Prober:
         async with self._client.stream("GET", url) as response:
             if response.status_code in (404, 405, 501):
                 return None
+            if response.status_code == LOOP_STATUS:
+                raise ProbeError(f"{url} leads back to this router, or through too many")
             if not response.is_success:
                 raise ProbeError(f"{url} answers {response.status_code}")
             async for chunk in response.aiter_raw():
@@ -94,16 +107,18 @@ class Prober:
 
 
 @asynccontextmanager
-async def open_prober(timeout_s: float, token: str | None) -> AsyncIterator[Prober]:
+async def open_prober(
+    timeouts: ProbeTimeouts, token: str | None, hops: Hops
+) -> AsyncIterator[Prober]:
     """A prober; ``token`` is sent as bearer token."""
-    headers = {"Accept-Encoding": "identity"}
+    headers = {"Accept-Encoding": "identity", hops.field[0]: hops.field[1]}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(
-        timeout=timeout_s, headers=headers, limits=limits, trust_env=False
+        timeout=timeouts.call_s, headers=headers, limits=limits, trust_env=False
     ) as client:
-        yield Prober(client, timeout_s)
+        yield Prober(client, timeouts)
 
 
 def _parsed(body: bytes | None) -> object:

@@ -17,6 +17,7 @@ from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
+from router.outages import Outages
 from router.own_routes import Readiness
 from router.plain_text import plain
 from router.shelf import PromptShelf, Shelved
@@ -68,10 +69,17 @@ class Brains:
 
 
 class Registry:
-    """All workers, by id. Single owner of their records; ``now`` is monotonic seconds."""
+    """All workers, by id. Single owner of their records; ``now`` is monotonic seconds.
 
-    def __init__(self, brains: Brains, limits: RegistryLimits) -> None:
+    Args:
+        outages: is told of workers that turn unhealthy.
+    """
+
+    def __init__(
+        self, brains: Brains, limits: RegistryLimits, outages: Outages | None = None
+    ) -> None:
         self._brains = brains
+        self._outages = outages or Outages()
         self._limits = limits
         self._records: dict[WorkerId, WorkerRecord] = {}
         self._recovered: set[WorkerId] = set()
@@ -201,6 +209,8 @@ class Registry:
         record.health.record(is_ok=is_ok)
         if record.health.is_healthy is not was_healthy:
             logger.warning("worker %s is %shealthy", worker, "" if is_ok else "un")
+            if not is_ok:
+                self._outages.declare(worker)
         self._settle(record)
 
     # -- what the relay sees -----------------------------------------------------------------------

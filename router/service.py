@@ -32,10 +32,12 @@ from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
 from router.fleet_debug import FleetDebug
+from router.hops import new_hops
 from router.metrics import MetricSources
+from router.outages import Outages
 from router.plain_text import plain
 from router.ports import PortServer, address_of, listen, make_server
-from router.probe import open_prober
+from router.probe import ProbeTimeouts, open_prober
 from router.prompt_reader import PromptReader
 from router.registry import Brains, Registry, RegistryLimits
 from router.shelf import PromptShelf
@@ -100,19 +102,28 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         limits=PlannerLimits(max_workers=config.limits.max_workers),
     )
     shelf, counters = PromptShelf(config.tokenizers, config.tokenizer_backend), DataCounters()
-    registry = Registry(Brains(index, planner, intake, subscriber, shelf), _registry_limits(config))
+    outages, hops = Outages(), new_hops()
+    brains = Brains(index, planner, intake, subscriber, shelf)
+    registry = Registry(brains, _registry_limits(config), outages)
     for entry in config.workers:
         registry.add(WorkerId(entry.worker), entry.url, now, entry.named_events())
     async with AsyncExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         upstream = await stack.enter_async_context(open_upstream(_upstream_timeouts(config)))
         token = None if config.worker_token is None else config.worker_token.get_secret_value()
-        prober = await stack.enter_async_context(open_prober(config.timeouts.probe_s, token))
+        prober = await stack.enter_async_context(open_prober(_probe_timeouts(config), token, hops))
         times = WatchTimes(config.health.interval_s, config.health.refresh_s)
         watcher = Watcher(registry, shelf, prober, times, Random())
         reader = PromptReader(shelf, executor, counters)
         relay = Relay(
-            planner, upstream, registry, counters, config.limits.max_attempts, config.names_worker
+            planner,
+            upstream,
+            registry,
+            counters,
+            config.limits.max_attempts,
+            config.names_worker,
+            outages=outages,
+            hops=hops,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
         parts = {"registry": registry.tick, "planner": planner.tick, "index": index.tick}
@@ -253,6 +264,10 @@ class _StopSignal:
         if self._first.is_set():
             self._again.set()
         self._first.set()
+
+
+def _probe_timeouts(config: RouterConfig) -> ProbeTimeouts:
+    return ProbeTimeouts(config.timeouts.probe_s, config.health.timeout_s)
 
 
 def _registry_limits(config: RouterConfig) -> RegistryLimits:

@@ -37,6 +37,7 @@ class Fault(StrEnum):
     RESET = "reset"  # closed or reset before or within its answer
     TIMEOUT = "timeout"  # silent for too long
     MALFORMED = "malformed"  # what it sent is no HTTP
+    UNHEALTHY = "unhealthy"  # silent, while its health says that it will not answer
 
 
 class UpstreamError(Exception):

@@ -20,6 +20,8 @@ from router.worker_record import WorkerRecord
 
 logger = logging.getLogger(__name__)
 
+RETRY_S = 0.5
+"""After a failed probe: one that is lost in a busy moment is soon made good, a dead worker soon known."""
 _FIRST_PAUSE_S = 0.25
 
 
@@ -84,13 +86,15 @@ class Watcher:
         while not await self._learn(record):
             await self._sleep(pause_s)
             pause_s = min(2 * pause_s, self._times.interval_s)
-        learned_at, had_failed = self._clock(), False
+        learned_at, had_failed, is_doubtful = self._clock(), False, False
         while True:
-            await self._sleep(self._times.interval_s)
+            interval_s = self._times.interval_s
+            await self._sleep(min(RETRY_S, interval_s) if is_doubtful else interval_s)
             is_ok = await self._probe(record)
             is_due = self._clock() - learned_at >= self._times.refresh_s
+            is_doubtful = not is_ok
             if is_ok and (had_failed or is_due):
-                await self._learn(record)
+                is_doubtful = not await self._learn(record)
                 learned_at = self._clock()
             had_failed = not is_ok
 

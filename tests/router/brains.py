@@ -12,6 +12,7 @@ from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.discovery import Discovered
+from router.outages import Outages
 from router.registry import Brains, Registry, RegistryLimits
 from router.shelf import PromptShelf, Rung, Shelved
 from scoring import Planner, PlanRequest, PolicyName
@@ -39,6 +40,7 @@ class TestFleet:
     clock: Clock
     brains: Brains
     registry: Registry
+    outages: Outages
     num_plans: int = field(default=0)
 
     def learn(self, name: str = "w0", **changes: object) -> WorkerId:
@@ -104,6 +106,8 @@ def fleet(limits: RegistryLimits | None = None) -> Iterator[TestFleet]:
             EventSubscriber(intake, clock, context),
             PromptShelf({}),
         )
-        found = TestFleet(clock, brains, Registry(brains, limits or RegistryLimits()))
+        outages = Outages()
+        registry = Registry(brains, limits or RegistryLimits(), outages)
+        found = TestFleet(clock, brains, registry, outages)
         yield found
         found.check()

@@ -72,6 +72,7 @@ class FrontDoor:
     listener: Outcomes
     server: ServerState
     guard: ConnectionGuard
+    relay: Relay
 
     @property
     def url(self) -> str:
@@ -79,10 +80,11 @@ class FrontDoor:
         return f"http://127.0.0.1:{self.port}"
 
     async def settled(self) -> None:
-        """Wait until no request is being served, then check that every lease was finished."""
+        """Wait until no request is being served, then check that every lease and wait was finished."""
         while self.counters.in_flight:  # noqa: ASYNC110  there is nothing to wait on from outside
             await asyncio.sleep(0.001)
         self.brain.check()
+        assert self.relay.outages.num_waiting == 0
         assert [kind for _, kind in self.listener.kinds] == self.brain.kinds
 
 
@@ -106,7 +108,7 @@ async def front_door(
             app = DataApp(relay, reader, fleet, counters, limits or DataLimits())
             guard = ConnectionGuard(connections or ConnectionLimits(keep_alive_s=5))
             async with _listening(app, guard) as (port, server):
-                yield FrontDoor(port, brain, fleet, counters, listener, server, guard)
+                yield FrontDoor(port, brain, fleet, counters, listener, server, guard, relay)
 
 
 @asynccontextmanager

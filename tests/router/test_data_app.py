@@ -35,7 +35,6 @@ async def echo(peer: Peer) -> None:
             CHAT,
             b'{ "model":"m", "n": 1.0, "big": 9007199254740993, "x": "\xc3\xa9\\u00e9" }',
         ),
-        ("POST", CHAT + "/", b'{"model":"m","messages":[]}'),
         ("POST", "/generate", b'{"text":"hi"}'),
         ("POST", "/v1/responses", b'{"model":"m"}'),
         ("POST", "/v1/messages", b'{"model":"m"}'),
@@ -78,7 +77,7 @@ async def test_headers_keep_order_and_repeats_and_lose_the_hops_own() -> None:
     async with stub_worker(echo) as worker, front_door(worker.url) as door:
         await ask(door, headers=sent)
     got = [(name.lower(), value) for name, value in worker.requests[0].headers]
-    own = ("host", "content-length", "x-request-id")
+    own = ("host", "content-length", "x-request-id", "via")
     assert [field for field in got if field[0] not in own] == [
         ("x-b", "1"),
         ("x-a", "é".encode().decode("latin-1")),
@@ -107,7 +106,11 @@ async def test_a_field_that_cannot_go_on_whole_is_refused_by_name() -> None:
 async def test_no_header_is_invented_for_the_worker() -> None:
     async with stub_worker(echo) as worker, front_door(worker.url) as door:
         await ask(door, "GET", "/x", body=None)
-    assert [name.lower() for name, _ in worker.requests[0].headers] == ["host", "x-request-id"]
+    assert [name.lower() for name, _ in worker.requests[0].headers] == [
+        "host",
+        "x-request-id",
+        "via",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -617,3 +620,31 @@ async def test_an_unrouted_path_asks_for_load_and_its_model() -> None:
         await door.settled()
     assert [request.model for request in door.brain.requests] == ["m", "no", None, None]
     assert all(request.api == "other" for request in door.brain.requests)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/v1/completions/", "/v1/completions"),
+        (CHAT + "/?a=/", CHAT + "?a=/"),
+        ("/generate/", "/generate"),
+        ("/other/", "/other/"),
+        ("/v1/completions//", "/v1/completions//"),
+    ],
+)
+async def test_a_routed_path_loses_its_trailing_slash(target: str, expected: str) -> None:
+    async with stub_worker(echo) as worker, front_door(worker.url) as door:
+        await ask(door, target=target)
+        await door.settled()
+    assert worker.requests[0].target == expected
+
+
+async def test_a_redirect_of_the_worker_to_itself_stays_here() -> None:
+    async def redirect(peer: Peer) -> None:
+        headers = (("Location", f"{worker.url}/v1/thing/"),)
+        await peer.send(response(b"", status=307, headers=headers))
+
+    async with stub_worker(redirect) as worker, front_door(worker.url) as door:
+        answer = await ask(door, target="/v1/thing")
+        await door.settled()
+    assert (answer.status, answer.values("location")) == (307, ["/v1/thing/"])

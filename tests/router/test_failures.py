@@ -143,6 +143,30 @@ async def test_nobody_reachable_is_502_with_retry_after() -> None:
     assert door.brain.kinds == [OutcomeKind.CONNECT_FAILED] * 2
 
 
+async def test_a_request_that_two_workers_died_of_goes_to_no_third() -> None:
+    async with (
+        stub_worker(reset_at_once) as one,
+        stub_worker(close_at_once) as two,
+        stub_worker(OK) as three,
+        front_door(one.url, two.url, three.url) as door,
+    ):
+        answer = await ask(door)
+        await door.settled()
+    assert (answer.status, code(answer)) == (502, "worker_broke_off")
+    assert door.brain.kinds == [OutcomeKind.BROKEN_OFF] * 2
+    assert not three.requests
+
+
+async def test_a_worker_that_is_gone_has_died_of_nothing() -> None:
+    async with (
+        stub_worker(reset_at_once) as one,
+        stub_worker(OK) as three,
+        front_door(one.url, NOBODY, three.url) as door,
+    ):
+        assert (await ask(door)).status == 200
+        await door.settled()
+
+
 async def test_attempts_are_bounded() -> None:
     async with front_door(*[NOBODY] * 5, max_attempts=3) as door:
         assert (await ask(door)).status == 502

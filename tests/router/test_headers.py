@@ -11,6 +11,7 @@ from router.headers import (
     is_sendable,
     read_answer_head,
     read_request_head,
+    without_base,
 )
 
 NAMES = st.sampled_from(
@@ -99,3 +100,30 @@ def test_what_an_answer_may_hold(name: bytes, value: bytes, expected: bool) -> N
 
 def test_identity_is_no_encoding() -> None:
     assert not read_request_head([(b"content-encoding", b"identity")]).is_encoded
+
+
+@pytest.mark.parametrize(
+    ("location", "url", "expected"),
+    [
+        (b"http://w:1/v1/completions", "http://w:1", b"/v1/completions"),
+        (b"HTTP://W:1/a?b#c", "http://w:1", b"/a?b#c"),
+        (b"http://w:1", "http://w:1", b"/"),
+        (b"http://w:1?a", "http://w:1", b"/?a"),
+        (b"http://w:1/base/a", "http://w:1/base", b"/a"),
+        (b"http://w:1/based/a", "http://w:1/base", b"/based/a"),
+        (b"http://w:1//evil.example/", "http://w:1", b"/evil.example/"),
+        (b"http://w:12/a", "http://w:1", b"http://w:12/a"),
+        (b"http://w:1.example/a", "http://w:1", b"http://w:1.example/a"),
+        (b"http://elsewhere/a", "http://w:1", b"http://elsewhere/a"),
+        (b"/a", "http://w:1", b"/a"),
+    ],
+)
+def test_what_points_at_the_worker_points_here(location: bytes, url: str, expected: bytes) -> None:
+    raw = [(b"Location", location), (b"X-A", b"http://w:1/x"), (b"Content-Location", location)]
+    head = read_answer_head(raw, 307)
+    assert head.has_location
+    assert without_base(head.relayed, url) == [
+        (b"location", expected),
+        (b"x-a", b"http://w:1/x"),
+        (b"content-location", expected),
+    ]

@@ -6,24 +6,30 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
+import pytest
+
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.discovery import NamedEvents
-from router.probe import open_prober
+from router.hops import Hops
+from router.probe import ProbeTimeouts, open_prober
 from router.registry import RegistryLimits
 from router.shelf import PromptShelf, Shelved
+from router.upstream import UpstreamError
 from router.watcher import Watcher, WatchTimes
 from router.worker_record import WorkerState
 from tests.router.brains import TestFleet, fleet
 from tests.router.stub_engine import StubEngine, stub_engine, until
 from tests.router.stub_worker import Peer, answering, response, stub_worker
 
+TIMEOUTS = ProbeTimeouts(1.0, 1.0)
+HOPS = Hops("here")
 FAST = WatchTimes(interval_s=0.02, refresh_s=0.05)
 
 
 @asynccontextmanager
 async def watching(one: TestFleet, times: WatchTimes = FAST) -> AsyncIterator[Watcher]:
     """A watcher that runs."""
-    async with open_prober(1.0, "t0ken") as prober:
+    async with open_prober(TIMEOUTS, "t0ken", HOPS) as prober:
         watcher = Watcher(one.registry, one.brains.shelf, prober, times, Random(0))
         task = asyncio.get_running_loop().create_task(watcher.run())
         try:
@@ -178,7 +184,7 @@ async def test_a_load_whose_worker_went_is_waited_for() -> None:
         async with (
             stub_engine() as first,
             stub_engine() as second,
-            open_prober(1.0, None) as prober,
+            open_prober(TIMEOUTS, None, HOPS) as prober,
         ):
             watcher = Watcher(one.registry, shelf, prober, FAST, Random(0))
             task = asyncio.get_running_loop().create_task(watcher.run())
@@ -199,3 +205,41 @@ async def test_a_load_whose_worker_went_is_waited_for() -> None:
 
 def requests_of(engine: StubEngine, target: str) -> int:
     return sum(request.target == target for request in engine.worker.requests)
+
+
+async def forever(one: TestFleet, worker: WorkerId) -> None:
+    async with one.outages.wait_for(worker):
+        await asyncio.Event().wait()
+
+
+async def test_a_frozen_worker_is_soon_out_and_its_requests_are_told() -> None:
+    """Probes that get no answer end by their own bound, and follow each other quickly."""
+
+    async def freezing(peer: Peer) -> None:
+        if is_frozen.is_set():
+            await peer.gone()
+        elif peer.request.target == "/v1/models":
+            await peer.send(response(b'{"data":[{"id":"m"}]}'))
+        else:
+            is_health = peer.request.target == "/health"
+            await peer.send(response(b"{}", status=200 if is_health else 404))
+
+    is_frozen = asyncio.Event()
+    with fleet(RegistryLimits(health_threshold=3)) as one:
+        async with (
+            stub_worker(freezing) as worker,
+            open_prober(ProbeTimeouts(1.0, 0.02), None, HOPS) as prober,
+        ):
+            watcher = Watcher(one.registry, one.brains.shelf, prober, FAST, Random(0))
+            name = WorkerId("w0")
+            one.registry.add(name, worker.url, 0)
+            task = asyncio.get_running_loop().create_task(watcher.run())
+            await until(lambda: state(one, name) is WorkerState.SERVING)
+            is_frozen.set()
+            with pytest.raises(UpstreamError):
+                await forever(one, name)
+            assert state(one, name) is WorkerState.UNHEALTHY
+            is_frozen.clear()
+            await until(lambda: state(one, name) is WorkerState.SERVING)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

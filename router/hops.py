@@ -1,0 +1,54 @@
+"""Loops of routers, told by ``Via``: each router adds its own name to what it sends on.
+
+A request that comes back to a router it has passed is refused, and so is one that has passed too many. A
+worker whose URL leads back here is found when it is asked for its health.
+
+Source: RFC 9110 §7.6.3.
+"""
+
+import os
+from collections.abc import Iterable
+
+from router.errors import ErrorKind, FrontDoorError
+from router.headers import RawHeader
+
+MAX_HOPS = 8
+"""Routers that a request may have passed before."""
+LOOP_STATUS = 508
+_NAME = "kvroute-"
+
+
+class Hops:
+    """What one router knows of the way of a request.
+
+    Args:
+        instance: names this router among all; of a token's characters.
+    """
+
+    __slots__ = ("_own", "field")
+
+    def __init__(self, instance: str) -> None:
+        self._own = f"{_NAME}{instance}".encode()
+        self.field = ("via", f"1.1 {_NAME}{instance}")
+
+    def refuse_loops(self, via: bytes) -> None:
+        """Look at what ``Via`` says, all its fields in one.
+
+        Raises:
+            FrontDoorError: the request has passed here before, or through too many routers.
+        """
+        if self._own in via:
+            raise FrontDoorError(ErrorKind.LOOP, "a worker's URL leads back to this router")
+        if via.count(_NAME.encode()) >= MAX_HOPS:
+            message = f"the request has passed {MAX_HOPS} routers"
+            raise FrontDoorError(ErrorKind.LOOP, message)
+
+
+def new_hops() -> Hops:
+    """Of a router that starts."""
+    return Hops(os.urandom(8).hex())
+
+
+def via_of(headers: Iterable[RawHeader]) -> bytes:
+    """All ``Via`` fields in one; names are lower case."""
+    return b",".join([value for name, value in headers if name == b"via"])

@@ -75,9 +75,8 @@ class Evidence:
         if claims.doubtful[Tier.GPU]:
             claims.confirm(Tier.GPU, refs)
         if trust is not Trust.EXACT:
-            for i in chosen:
-                if i and not bits[i] & OBSERVED:
-                    self._ledger.link(blocks.local(i), refs[i - 1])
+            new = [i for i in chosen if i and not bits[i] & OBSERVED]
+            self._ledger.link(blocks, refs, new)
         claims.index.drop_unused()
 
     def weigh(

@@ -18,6 +18,7 @@ from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_piece
 from indexer.limits import IndexLimits
 from indexer.parent_links import ParentLinks
 from indexer.placement import Placement
+from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
 from protocol import (
     AllBlocksCleared,
@@ -154,13 +155,19 @@ class RankLedger:
                 dropped += len(hashes)
         return dropped
 
-    def link(self, local: int, parent: Ref) -> None:
-        """A served prompt has this block (by unchained hash) after ``parent``: name what waits."""
-        self.links.add(local, parent)
+    def link(self, blocks: PromptBlocks, refs: Sequence[Ref], chosen: Sequence[int]) -> None:
+        """A served prompt has these blocks after the ones before them: name what waits.
+
+        O(1), amortized, where nothing is parked; O(tokens) otherwise.
+
+        Args:
+            refs: of all its blocks.
+            chosen: indexes above 0.
+        """
+        self.links.note(blocks, refs, chosen)
         for group in self._groups.values():
-            piece = group.parking.starting_with(local)
-            if piece is not None:
-                self._name_parent(group, piece, local)
+            if group.parking:
+                self._name_waiting(group, map(blocks.local, chosen))
 
     def num_claims(self, tier: Tier) -> int:
         """Hashes held on a tier, unnamed ones apart; O(groups and unnamed hashes)."""
@@ -224,6 +231,12 @@ class RankLedger:
         else:
             group.park(tier, piece)
             if self.links and (local := piece.first_local()) is not None:
+                self._name_parent(group, piece, local)
+
+    def _name_waiting(self, group: GroupLedger, unchained: Iterable[int]) -> None:
+        for local in unchained:
+            piece = group.parking.starting_with(local)
+            if piece is not None:
                 self._name_parent(group, piece, local)
 
     def _name_parent(self, group: GroupLedger, piece: Piece, local: int) -> None:

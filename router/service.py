@@ -165,8 +165,11 @@ async def _run(
     """
     try:
         await _run_parts(router, config, sockets, stop)
-    except* PartFailedError as failed:
-        raise _first(failed) from failed
+    except BaseExceptionGroup as failed:
+        of_parts, _ = failed.split(PartFailedError)
+        if of_parts is None:
+            raise
+        raise _first(of_parts) from failed
     logger.info("stopped")
 
 

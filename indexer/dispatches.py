@@ -8,9 +8,10 @@ nor if its stores must have been heard before the decision.
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from indexer.block_index import HELD
 from indexer.prompt_blocks import PromptBlocks
@@ -71,6 +72,45 @@ class Origin:
     uncertain: Sequence[int]
 
 
+@dataclass(slots=True, eq=False)
+class _Alike:
+    """Dispatches of the same blocks, oldest first.
+
+    Attributes:
+        waiting: those whose answers have not begun, among others whose answers have.
+    """
+
+    every: deque[Dispatch] = field(default_factory=deque)
+    waiting: deque[Dispatch] = field(default_factory=deque)
+
+    def add(self, dispatch: Dispatch) -> None:
+        self.every.append(dispatch)
+        self.waiting.append(dispatch)
+
+    def drop_oldest(self) -> None:
+        if self.waiting and self.waiting[0] is self.every[0]:
+            self.waiting.popleft()
+        self.every.popleft()
+
+    def next_waiting(self) -> Dispatch | None:
+        """Take the oldest whose answer has not begun. O(1), amortized."""
+        while self.waiting:
+            dispatch = self.waiting.popleft()
+            if dispatch.begun_at is None:
+                return dispatch
+        return None
+
+    def nearest(self, at: float) -> Dispatch:
+        """The one dispatched nearest to that time, the oldest of several; O(log dispatches)."""
+        later = bisect_left(self.every, at, key=_dispatched_at)
+        if later == 0:
+            return self.every[0]
+        earlier = self.every[later - 1].dispatched_at
+        if later < len(self.every) and self.every[later].dispatched_at - at < at - earlier:
+            return self.every[later]
+        return self.every[bisect_left(self.every, earlier, key=_dispatched_at)]
+
+
 class Dispatches:
     """The last 1,024 prompts of one rank, at most 262,144 blocks in all; the oldest go first.
 
@@ -80,7 +120,7 @@ class Dispatches:
     def __init__(self, claims: RankClaims) -> None:
         self._claims = claims
         self._recent: deque[Dispatch] = deque()
-        self._same: dict[tuple[KeySpace, int], list[Dispatch]] = {}  # by last key, oldest first
+        self._same: dict[tuple[KeySpace, int], _Alike] = {}  # by last key
         self._num_blocks = 0
         self._forgotten_until = -math.inf
 
@@ -92,28 +132,30 @@ class Dispatches:
         if not blocks.keys:
             return
         refs, bits = self._claims.look(blocks)
-        missing = [ref for ref, held in zip(refs, bits, strict=True) if not held & HELD]
+        missing = refs
+        if any(bits):
+            missing = [ref for ref, held in zip(refs, bits, strict=True) if not held & HELD]
         self._claims.predicted.mark(missing, now)
         self._claims.index.drop_unused()
         keys = array("Q", blocks.keys)
         dispatch = Dispatch(blocks.key_space, keys, _zeros(bits), now)
         self._recent.append(dispatch)
-        self._same.setdefault(_name(blocks), []).append(dispatch)
+        self._same.setdefault(_name(blocks), _Alike()).add(dispatch)
         self._num_blocks += len(keys)
         while len(self._recent) > _MAX_PROMPTS or self._num_blocks > _MAX_BLOCKS:
             self._forget_oldest()
 
     def begin(self, blocks: PromptBlocks, now: float) -> None:
-        """The answer to this prompt began; of several alike, the oldest one's."""
-        for dispatch in self.alike(blocks):
-            if dispatch.begun_at is None:
-                dispatch.begun_at = now
-                return
+        """The answer to this prompt began; of several alike, the oldest one's. O(1), amortized."""
+        same = self._same.get(_name(blocks)) if blocks.keys else None
+        dispatch = None if same is None else same.next_waiting()
+        if dispatch is not None:
+            dispatch.begun_at = now
 
     def end(
         self, blocks: PromptBlocks, reused: int | None, decided_at: float, now: float
     ) -> Dispatch | None:
-        """The answer to the prompt dispatched at that time ended.
+        """The answer to the prompt dispatched at that time ended. O(log dispatches).
 
         Args:
             reused: leading blocks that the engine took from its cache; None where it does not say.
@@ -121,16 +163,18 @@ class Dispatches:
         Returns:
             The dispatch; None where it is forgotten.
         """
-        alike = self.alike(blocks)
-        own = min(alike, key=lambda one: abs(one.dispatched_at - decided_at), default=None)
-        if own is not None:
-            own.begun_at = now if own.begun_at is None else own.begun_at
-            own.ended_at, own.reused = now, reused
+        same = self._same.get(_name(blocks)) if blocks.keys else None
+        if same is None:
+            return None
+        own = same.nearest(decided_at)
+        own.begun_at = now if own.begun_at is None else own.begun_at
+        own.ended_at, own.reused = now, reused
         return own
 
     def alike(self, blocks: PromptBlocks) -> Sequence[Dispatch]:
         """Dispatches of these very blocks, oldest first."""
-        return self._same.get(_name(blocks), ()) if blocks.keys else ()
+        same = self._same.get(_name(blocks)) if blocks.keys else None
+        return () if same is None else same.every
 
     def origin(self, own: Dispatch, open_blocks: Sequence[int]) -> Origin:
         """Which of these blocks of a prompt other requests may have computed. O(prompts × log blocks).
@@ -177,17 +221,22 @@ class Dispatches:
         assert self._num_blocks == sum(len(dispatch.keys) for dispatch in self._recent)
         assert len(self._recent) <= _MAX_PROMPTS
         assert self._num_blocks <= _MAX_BLOCKS
-        alike = [id(dispatch) for same in self._same.values() for dispatch in same]
+        alike = [id(dispatch) for same in self._same.values() for dispatch in same.every]
         assert sorted(alike) == sorted(map(id, self._recent))
-        assert all(self._same.values()), "nothing under a key"
+        for same in self._same.values():
+            assert same.every, "nothing under a key"
+            unbegun = [dispatch for dispatch in same.every if dispatch.begun_at is None]
+            assert unbegun == [one for one in same.waiting if one.begun_at is None]
+            assert set(same.waiting) <= set(same.every), "a forgotten dispatch waits"
 
     def _forget_oldest(self) -> None:
         oldest = self._recent.popleft()
         self._num_blocks -= len(oldest.keys)
         name = (oldest.key_space, oldest.keys[-1])
         same = self._same[name]
-        same.remove(oldest)
-        if not same:
+        assert same.every[0] is oldest
+        same.drop_oldest()
+        if not same.every:
             del self._same[name]
         until = max(oldest.prompt_unheard_until(), oldest.answer_unheard_until())
         self._forgotten_until = max(self._forgotten_until, until)
@@ -195,6 +244,10 @@ class Dispatches:
 
 def _name(blocks: PromptBlocks) -> tuple[KeySpace, int]:
     return blocks.key_space, blocks.keys[-1]
+
+
+def _dispatched_at(dispatch: Dispatch) -> float:
+    return dispatch.dispatched_at
 
 
 def _zeros(bits: Sequence[int]) -> Sequence[int]:

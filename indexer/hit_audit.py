@@ -16,6 +16,7 @@ that needs it. Others wait a moment for events that are under way, and those tha
 computed wait for its report.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,8 @@ class HitAudit:
     def _left_open(self, report: _Report) -> tuple[Sequence[Ref], Sequence[int]]:
         """Refs of the prompt's blocks, and which of the reused ones no event explains."""
         since = report.dispatch.dispatched_at
-        open_blocks = [i for i in report.dispatch.unknown if i < report.cached]
+        unknown = report.dispatch.unknown
+        open_blocks = unknown[: bisect_left(unknown, report.cached)]
         if not open_blocks or self._holds_unnamed(since):
             return (), ()
         refs, bits = self._claims.look(report.blocks)

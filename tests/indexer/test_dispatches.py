@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer.block_index import BlockIndex
 from indexer.dispatches import Dispatch, Dispatches, Origin
@@ -163,3 +165,36 @@ def test_the_memory_is_bounded_and_what_it_forgot_explains_everything() -> None:
     assert len(log.dispatches) == 1
     log.dispatches.clear()
     assert len(log.dispatches) == 0
+
+
+@given(st.lists(st.integers(0, 6), max_size=12).map(sorted), st.lists(st.integers(0, 6)), st.data())
+def test_of_requests_alike_the_nearest_in_time_ends(
+    times: list[int], ends: list[int], data: st.DataObject
+) -> None:
+    log, blocks = Log(), prompt_blocks("ab")
+    for at in times:
+        log.dispatches.dispatch(blocks, float(at))
+    alike = log.dispatches.alike(blocks)
+    for at in ends:
+        if data.draw(st.booleans()):
+            waiting = [dispatch for dispatch in alike if dispatch.begun_at is None]
+            log.dispatches.begin(blocks, 9.0)
+            assert all(dispatch.begun_at is not None for dispatch in waiting[:1])
+            assert all(dispatch.begun_at is None for dispatch in waiting[1:])
+        ended = log.dispatches.end(blocks, 0, at + 0.25, 9.0)
+        nearest = min(alike, key=lambda one: abs(one.dispatched_at - at - 0.25), default=None)
+        assert ended is nearest
+        log.dispatches.check()
+
+
+def test_requests_alike_are_forgotten_oldest_first() -> None:
+    log, blocks = Log(), prompt_blocks("ab")
+    for at in range(1_500):
+        log.dispatches.dispatch(blocks, float(at))
+        if at % 2:
+            log.dispatches.begin(blocks, float(at))
+    log.dispatches.check()
+    assert log.dispatches.alike(blocks)[0].dispatched_at == 476.0
+    log.dispatches.begin(blocks, 2_000.0)
+    begun = [one for one in log.dispatches.alike(blocks) if one.begun_at == 2_000.0]
+    assert [one.dispatched_at for one in begun] == [750.0]

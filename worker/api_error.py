@@ -24,7 +24,7 @@ class ApiError(Exception):
     def __init__(self, status: HTTPStatus, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = message.encode("utf-8", "replace").decode()
         self.param = param
 
     def headers(self) -> Mapping[str, str]:

@@ -83,9 +83,9 @@ class CallReader:
             own_id,
             prompt,
             max_new_tokens,
-            extra_key=_text(view, "extra_key"),
-            cache_salt=view.cache_salt,
-            session_id=view.session_id,
+            extra_key=_unicode(_text(view, "extra_key"), "extra_key"),
+            cache_salt=_unicode(view.cache_salt, "cache_salt"),
+            session_id=_unicode(view.session_id, "session_id"),
         )
         return Call(
             view,
@@ -162,6 +162,15 @@ def _client_id(view: RequestView, headers: Mapping[str, str]) -> str | None:
     value = _text(view, "rid") if view.api is Api.GENERATE else None
     value = value or headers.get("x-request-id")
     return value if value is not None and _CLIENT_ID.fullmatch(value) else None
+
+
+def _unicode(text: str | None, field: str) -> str | None:
+    """A text that can be hashed and published: without lone surrogates."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise bad_request(f"{field} is not Unicode.", field) from error
+    return text
 
 
 def _text(view: RequestView, field: str) -> str | None:

@@ -67,6 +67,7 @@ class Engine:
         self.backups = BackupQueue(self.tree, storage, settings.model)
         self._cache = SequenceCache(self.tree)
         self._sampler = sampler
+        self._storage = storage
         self._time = 0.0
         self._sequences: dict[str, Sequence] = {}
         self._arrivals: deque[Sequence] = deque()
@@ -76,6 +77,10 @@ class Engine:
         self._batch: _Batch | None = None
         self._is_blocked = False
         self._is_dirty = True
+
+    def renewed(self) -> "Engine":
+        """A new engine in this one's place: empty, with the same settings and storage."""
+        return Engine(self.settings, self._sampler, self._storage)
 
     @property
     def num_running(self) -> int:

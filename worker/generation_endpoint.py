@@ -17,7 +17,7 @@ from worker.body import ClientGoneError, read_body
 from worker.call import Call, CallReader
 from worker.openai_format import DONE, ChatFormat, CompletionFormat
 from worker.progress import AnswerFormat, Progress
-from worker.rank import Answer, AnswerCutError
+from worker.rank import Answer, AnswerCutError, EngineFailedError
 from worker.ranks import RankSet
 from worker.sglang_format import GenerateFormat
 from worker.vocabulary import Vocabulary
@@ -25,8 +25,7 @@ from worker.vocabulary import Vocabulary
 RawHeaders = list[tuple[bytes, bytes]]
 
 STOPPING = ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "The worker stops.")
-_CUT = b"data: %s\n\n%s" % (STOPPING.body(), DONE)
-"""End of a stream that was cut: an error event, then the end marker, as vLLM ends one."""
+FAILED = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "The engine failed.")
 
 
 class GenerationEndpoint:
@@ -80,8 +79,8 @@ class GenerationEndpoint:
                 return
             while progress.finish is None:
                 progress.add(await answer.tokens())
-        except AnswerCutError:
-            await send_error(send, STOPPING)
+        except AnswerCutError as cut:
+            await send_error(send, _error_of(cut))
             return
         await send_whole(send, 200, written.whole(progress), _headers(call, b"application/json"))
 
@@ -97,11 +96,20 @@ async def _stream(
         await send({"type": "http.response.body", "body": part, "more_body": True})
         try:
             progress.add(await answer.tokens())
-        except AnswerCutError:
-            await send({"type": "http.response.body", "body": _CUT})
+        except AnswerCutError as cut:
+            await send({"type": "http.response.body", "body": _cut_end(cut)})
             return
         part = written.chunk(progress)
     await send({"type": "http.response.body", "body": part + written.closing(progress)})
+
+
+def _error_of(cut: AnswerCutError) -> ApiError:
+    return FAILED if isinstance(cut, EngineFailedError) else STOPPING
+
+
+def _cut_end(cut: AnswerCutError) -> bytes:
+    """End of a stream that was cut: an error event, then the end marker, as vLLM ends one."""
+    return b"data: %s\n\n%s" % (_error_of(cut).body(), DONE)
 
 
 async def while_connected(receive: Receive, work: Coroutine[None, None, None]) -> None:

@@ -5,6 +5,7 @@ due, publishes what it flushes and hands its tokens to the answers.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,9 +13,18 @@ from worker.engine import Engine
 from worker.publisher import EventPublisher
 from worker.request import EngineRequest, TokenOutput
 
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.1
+"""After a failure, so that an engine which fails at nothing does not spin."""
+
 
 class AnswerCutError(Exception):
     """The worker stops; no more tokens come."""
+
+
+class EngineFailedError(AnswerCutError):
+    """The engine failed, and began anew without its requests."""
 
 
 class Answer:
@@ -22,7 +32,7 @@ class Answer:
 
     def __init__(self) -> None:
         self._outputs: list[TokenOutput] = []
-        self._is_cut = False
+        self._cut: AnswerCutError | None = None
         self._has_news = asyncio.Event()
 
     def put(self, output: TokenOutput) -> None:
@@ -30,27 +40,28 @@ class Answer:
         self._outputs.append(output)
         self._has_news.set()
 
-    def cut(self) -> None:
-        """Let nothing come any more."""
-        self._is_cut = True
+    def cut(self, error: AnswerCutError) -> None:
+        """Let nothing come any more; whoever waits gets ``error``."""
+        self._cut = error
         self._has_news.set()
 
     async def tokens(self) -> list[TokenOutput]:
         """Wait for the next token, and take all that have come with it; at least one.
 
         Raises:
-            AnswerCutError: the worker stops.
+            AnswerCutError: the worker stops, or its engine failed.
         """
         await self._has_news.wait()
-        if self._is_cut:
-            raise AnswerCutError
+        if self._cut is not None:
+            raise self._cut
         self._has_news.clear()
         outputs, self._outputs = self._outputs, []
         return outputs
 
 
 class RankRunner:
-    """Drives one engine.
+    """Drives one engine. One that fails is replaced by a new and empty one: its requests end with 500, its
+    events with a clear, and the worker lives on.
 
     Args:
         publisher: None = events are dropped.
@@ -73,6 +84,7 @@ class RankRunner:
         self._speed = speed
         self._answers: dict[str, Answer] = {}
         self._due = asyncio.Event()
+        self.num_failures = 0
 
     def now(self) -> float:
         """Engine time."""
@@ -99,7 +111,7 @@ class RankRunner:
     def cut_answers(self) -> None:
         """End everything that is waited for, unfinished."""
         for answer in self._answers.values():
-            answer.cut()
+            answer.cut(AnswerCutError())
 
     def flush_cache(self) -> bool:
         """Empty the cache; False while there are requests."""
@@ -109,20 +121,36 @@ class RankRunner:
 
     async def run(self) -> None:
         """Step the engine until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             self._due.clear()
-            self._step()
-            now = self.now()
-            wakeup = self.engine.next_wakeup(now)
-            if wakeup is None:
-                await self._due.wait()
-                continue
-            timer = loop.call_later((wakeup - now) / self._speed, self._due.set)
             try:
-                await self._due.wait()
-            finally:
-                timer.cancel()
+                self._step()
+                wakeup = self.engine.next_wakeup(self.now())
+            except Exception:  # the supervisor of the engine: no request ends the worker
+                logger.exception("the engine of rank %d failed and begins anew", self.dp_rank)
+                self._begin_anew()
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            await self._until(wakeup)
+
+    async def _until(self, wakeup: float | None) -> None:
+        """Wait for engine time ``wakeup``, or for a request."""
+        if wakeup is None:
+            await self._due.wait()
+            return
+        delay_s = (wakeup - self.now()) / self._speed
+        timer = asyncio.get_running_loop().call_later(delay_s, self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
+
+    def _begin_anew(self) -> None:
+        """A new engine says first of all that its cache is empty."""
+        self.num_failures += 1
+        self.engine = self.engine.renewed()
+        for answer in self._answers.values():
+            answer.cut(EngineFailedError())
 
     def _step(self) -> None:
         result = self.engine.step(self.now())

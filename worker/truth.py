@@ -38,6 +38,7 @@ def counters(runner: RankRunner) -> dict[str, int]:
     engine, prefetcher = runner.engine, runner.engine.prefetcher
     values: dict[str, int] = asdict(engine.counters)
     values |= {f"tree_{name}": value for name, value in asdict(engine.tree.counters).items()}
+    values["engine_failures"] = runner.num_failures
     values["tokens_refilled"] = engine.tree.counters.refilled
     values["storage_tokens_written"] = engine.backups.stored_tokens
     values |= _prefetch_counters(prefetcher.counters if prefetcher else PrefetchCounters())

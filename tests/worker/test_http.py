@@ -387,3 +387,19 @@ async def test_what_storage_refuses_is_shown(tmp_path_factory: pytest.TempPathFa
 
 async def test_without_storage_nothing_is_told_of_it(client: httpx.AsyncClient) -> None:
     assert (await client.get("/debug/residency")).json()["storage"] is None
+
+
+@pytest.mark.parametrize("field", ["cache_salt", "session_id", "extra_key"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
+async def test_a_field_that_is_no_unicode_is_400_and_harms_nobody(
+    client: httpx.AsyncClient, field: str, path: str
+) -> None:
+    body = json.dumps({field: "\ud800", "prompt": [1, 2, 3], "input_ids": [1, 2, 3]})
+    answer = await client.post(path, content=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert (await client.post(path, json={"prompt": [1], "input_ids": [1]})).status_code == 200
+
+
+async def test_an_unknown_model_may_have_any_name(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/completions", content='{"model": "\\ud800", "prompt": [1]}')
+    assert answer.status_code == 404

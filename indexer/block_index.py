@@ -192,7 +192,8 @@ class BlockIndex:
         shift = slot * STRIDE
         found: list[int] = []
         for mask, alike in groupby(map(space.masks.get, keys, repeat(0))):
-            found += [mask >> shift & SLOT for _ in alike]
+            bits = mask >> shift & SLOT
+            found += [bits for _ in alike]
         return found
 
     def bits(self, ref: Ref, slot: int) -> int:

@@ -108,7 +108,6 @@ def _parity_broken(look: Look) -> Evidence | None:
     return {
         "unconfirmed_requests": book.parity.num_unconfirmed,
         "gpu_blocks_stored": book.ledger.num_gpu_stored,
-        "confirmed_blocks": book.ledger.claims.num_confirmed,
     }
 
 

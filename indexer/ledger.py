@@ -41,7 +41,6 @@ class RankLedger:
         last_removal_at: by tier, when an event last removed or cleared what was held.
         num_gpu_stored: blocks that events stored on GPU, duplicates included.
         last_gpu_store_at: when one last did; None before the first.
-        last_confirmed_at: when an event last stored a block that was observed or predicted.
         has_placeholders: HOST or STORAGE was stored to without tokens; one hash may then stand for the
             blocks before it as well.
         was_cleared: an event cleared every tier since this was last set to False.
@@ -58,7 +57,6 @@ class RankLedger:
         self.last_removal_at: dict[Tier, float] = {}
         self.num_gpu_stored = 0
         self.last_gpu_store_at: float | None = None
-        self.last_confirmed_at: float | None = None
         self.has_placeholders = False
         self.was_cleared = False
         self._clears_are_total = clears_are_total
@@ -97,7 +95,6 @@ class RankLedger:
             Hashes removed from HOST whose store there was never announced, as far as that is known.
         """
         strange: list[EngineHash] = []
-        num_confirmed = self.claims.num_confirmed
         for event in events:
             match event:
                 case BlockStored():
@@ -108,8 +105,6 @@ class RankLedger:
                     self._clear(event, now)
                 case _:
                     assert_never(event)
-        if self.claims.num_confirmed > num_confirmed:
-            self.last_confirmed_at = now
         self._index.drop_unused()
         return strange
 

@@ -73,7 +73,7 @@ class RankBook:
         self.evidence = Evidence(self.ledger)
         self.dispatches = Dispatches(self.ledger.claims)
         self.audit = HitAudit(self.ledger, self.dispatches, limits)
-        self.parity = Parity()
+        self.parity = Parity(self.ledger.claims)
         self.strange_removals = StrangeRemovals()
         self.num_batches = 0
         self.num_losses = 0
@@ -114,8 +114,6 @@ class RankBook:
             self._on_cleared()
         if strange and self._said is Trust.EXACT:
             self._note_strange(strange, now)
-        if self.ledger.last_confirmed_at == now:
-            self.parity.confirm()
 
     def forget(self, reason: ForgetReason, now: float) -> None:
         """What was known is void: drop every claim and every memory."""
@@ -124,7 +122,7 @@ class RankBook:
         self._num_geometries = None
         self.dispatches.clear()
         self._reset_suspicions()
-        self.parity.confirm()
+        self.parity.clear()
 
     def record_loss(self, now: float) -> None:
         """Claims made so far are doubtful. They age out at the latest ``doubt_ttl_s`` from the first."""
@@ -269,6 +267,7 @@ class RankBook:
         self.ledger.claims.close()
 
     def state(self, now: float) -> RankState:
+        self.parity.settle()
         """A snapshot."""
         ledger, counters = self.ledger, self.evidence.counters
         groups = ledger.groups.values()
@@ -310,6 +309,7 @@ class RankBook:
         self._is_contradicted = False
         self._doubt_ends_at = None
         self.evidence.streak = 0
+        self.parity.check()
 
     def _reset_suspicions(self) -> None:
         self._is_contradicted = False
@@ -318,6 +318,7 @@ class RankBook:
         self.awaited_since, self.num_awaited = None, 0
         self.evidence.streak = 0
         self.audit.clear()
+        self.parity.clear()
         self.strange_removals = StrangeRemovals()
 
     def _note_strange(self, hashes: list[EngineHash], now: float) -> None:
@@ -344,6 +345,7 @@ class RankBook:
         blocks: PromptBlocks,
         cached_tokens: int | None,
         at_decision: RankMatch,
+        self.parity.clear()
         decided_at: float,
         now: float,
     ) -> None:
@@ -362,6 +364,4 @@ class RankBook:
             self.num_awaited += 1
             if self.awaited_since is None:
                 self.awaited_since = now
-        confirmed_at = self.ledger.last_confirmed_at
-        if confirmed_at is None or confirmed_at < decided_at:
-            self.parity.served(self.ledger.num_gpu_stored, now)
+        self.parity.served(blocks, held, self.ledger.num_gpu_stored, decided_at, now)

@@ -26,7 +26,6 @@ class RankClaims:
         doubtful: announced claims by tier that are older than an unrepaired loss.
         departures: by tier, which blocks events removed, and when.
         duplicates: by tier, stores of what was held.
-        num_confirmed: blocks that were observed or predicted when an event stored them.
     """
 
     def __init__(self, index: BlockIndex, limits: IndexLimits) -> None:
@@ -37,7 +36,6 @@ class RankClaims:
         self.doubtful: dict[Tier, set[Ref]] = {tier: set() for tier in Tier}
         self.departures = {tier: Departures(limits.departures) for tier in Tier}
         self.duplicates: Counter[Tier] = Counter()
-        self.num_confirmed = 0
         self._shared: Counter[tuple[Tier, Ref]] = Counter()
 
     @property
@@ -103,7 +101,6 @@ class RankClaims:
             self.observed.forget(ref)
         if marks & PREDICTED:
             self.predicted.forget(ref)
-        self.num_confirmed += marks != 0
 
     def _drop_share(self, tier: Tier, ref: Ref) -> bool:
         count = self._shared.get((tier, ref), 0)

@@ -198,7 +198,7 @@ def test_parity_broken() -> None:
         serve_with_other_tokens(fleet, i)
         assert fleet.findings() == {}
     fleet.wait(11.0)
-    assert fleet.findings()["parity_broken"]["confirmed_blocks"] == 0
+    assert fleet.findings()["parity_broken"]["unconfirmed_requests"] == 3
     tokens = blocks(9_000, 4)
     fleet.serve("w", prompt(tokens), 0, [BlockStored(names(900, 4), None, tokens, SIZE, "GPU")])
     assert fleet.findings() == {}

@@ -7,9 +7,13 @@ from indexer.block_index import KEY_MASK, BlockIndex, Ref, Space
 from indexer.identity import ClaimSkip, Piece
 from protocol import BlockKey, KeySpace, block_keys
 
+_MAX_GEOMETRIES = 8
+
 
 class Placement:
     """Places the pieces of one rank. Keeps no block, only which sizes the rank's events use.
+
+    An engine uses one or two. The first eight are placed, blocks of others are counted and are not.
 
     Attributes:
         geometries: (block size, is_eagle) → blocks placed under it since the rank was forgotten.
@@ -31,6 +35,10 @@ class Placement:
         """
         if piece.num_known == 0:
             return ()
+        geometry = piece.block_size, piece.is_eagle
+        if geometry not in self.geometries and len(self.geometries) >= _MAX_GEOMETRIES:
+            self._skips[ClaimSkip.TOO_MANY_GEOMETRIES] += piece.num_known
+            return ()
         space = self._space(piece, parent)
         if space is None:
             self._skips[ClaimSkip.BLOCK_SIZE_MIXED] += piece.num_known
@@ -43,7 +51,7 @@ class Placement:
             is_eagle=piece.is_eagle,
             multimodal=piece.multimodal,
         )
-        self.geometries[piece.block_size, piece.is_eagle] += len(keys)
+        self.geometries[geometry] += len(keys)
         return space.refs(keys)
 
     def _space(self, piece: Piece, parent: Ref | None) -> Space | None:

@@ -36,7 +36,7 @@ from protocol import (
 )
 
 DEFAULT_BLOCK_SIZE = 16
-_MAX_GEOMETRIES = 4
+_MAX_LOOKUPS = 4
 
 
 @dataclass(slots=True)
@@ -111,6 +111,8 @@ class RankBook:
             self.ledger.history.lose()  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
         if self.ledger.was_cleared:
+        if len(self.ledger.geometries) > 1:
+            self._num_geometries = None  # another one may be used most
             self._on_cleared()
         if strange and self._said is Trust.EXACT:
             self._note_strange(strange, now)
@@ -233,9 +235,9 @@ class RankBook:
     def lookups(self) -> Sequence[tuple[Family, Geometry]]:
         """Where the rank is looked up, the most used geometry first; the longest match wins."""
         used = self.ledger.geometries
-        if len(used) != self._num_geometries or len(used) > 1:
+        if len(used) != self._num_geometries:
             self._num_geometries = len(used)
-            first = [geometry for geometry, _ in used.most_common(_MAX_GEOMETRIES)]
+            first = [geometry for geometry, _ in used.most_common(_MAX_LOOKUPS)]
             advertised = (self.spec.block_size or DEFAULT_BLOCK_SIZE, False)
             self._lookups = [(self.family, geometry) for geometry in first or [advertised]]
         return self._lookups

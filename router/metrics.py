@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
+from protocol import Tier
 from router.connections import ConnectionGuard
 from router.counters import DataCounters
 from router.registry import Registry
@@ -180,10 +181,26 @@ class RouterCollector(Collector):
             ("reason",),
             _by_one(stats.skips),
         )
+        yield from self._odd_events(now)
         findings: dict[str, int] = {}
         for finding in index.findings(now):
             findings[finding.kind] = findings.get(finding.kind, 0) + len(finding.ranks)
         yield _gauges("findings", "Ranks with this finding.", ("kind",), _by_one(findings))
+
+    def _odd_events(self, now: float) -> Iterator[Metric]:
+        """Stores and removals that changed nothing, by rank and tier."""
+        labels = ("worker", "dp_rank", "tier")
+        stored: list[tuple[tuple[str, ...], float]] = []
+        removed: list[tuple[tuple[str, ...], float]] = []
+        for state in self._sources.index.rank_states(now):
+            for tier in Tier:
+                name = state.rank.worker, str(state.rank.dp_rank), TIER_NAMES[tier]
+                stored.append((name, state.duplicates.get(tier, 0)))
+                removed.append((name, state.unknown_removals.get(tier, 0)))
+        text = "Blocks stored on a tier that held them already."
+        yield _counter("duplicate_stores", text, labels, stored)
+        text = "Blocks removed from a tier that did not hold them."
+        yield _counter("unknown_removals", text, labels, removed)
 
     def _streams(self) -> Iterator[Metric]:
         statuses = self._sources.intake.statuses()

@@ -14,8 +14,10 @@ from indexer.trust import Trust
 from prompt import Api, bundled_model_dir, view_request
 from protocol import (
     AllBlocksCleared,
+    BlockRemoved,
     BlockStored,
     EventBatch,
+    KvEvent,
     LiveMessage,
     Rank,
     WorkerId,
@@ -331,6 +333,9 @@ async def test_metrics_are_valid_and_count() -> None:
         one.brains.intake.on_connected(source(), one.clock.now)
         plan = one.brains.planner.plan(PlanRequest("a", "chat", "m", None, 0.0), one.clock.now)
         one.brains.planner.finish(plan.plan_id, Outcome(OutcomeKind.COMPLETED), one.clock.now)
+        stored = BlockStored([1], None, [1, 2, 3, 4], 4, "GPU")
+        odd: list[KvEvent] = [stored, stored, BlockRemoved([2], "CPU_PINNED")]
+        one.brains.index.apply(Rank(worker), EventBatch(1.0, odd), one.clock.now)
         async with control(one) as (client, counters):
             counters.requests["chat", "2xx"] += 2
             counters.ttft_s.observe(0.02)
@@ -356,3 +361,11 @@ async def test_metrics_are_valid_and_count() -> None:
         assert value["kvroute_event_sockets_total", (("kind", "stray_messages"),)] == 0
         assert value["kvroute_stream_resets_total", labels] == 0
         assert value["kvroute_index_claims", (("tier", "host_pinned"),)] == 0
+        odd_by_tier = {
+            name: [
+                value[f"kvroute_{name}_total", tuple(sorted((*labels, ("tier", tier))))]
+                for tier in ("gpu", "host_pinned", "storage")
+            ]
+            for name in ("duplicate_stores", "unknown_removals")
+        }
+        assert odd_by_tier == {"duplicate_stores": [1, 0, 0], "unknown_removals": [0, 1, 0]}

@@ -31,9 +31,7 @@ class ClaimSkip(StrEnum):
     TOKEN_RANGE = "token_range"  # blocks: an id beyond 32 bits
     UNKNOWN_IDENTITY = "unknown_identity"  # blocks: extra keys of an unknown form
     BLOCK_SIZE_MIXED = "block_size_mixed"  # blocks: of another size than their parent
-    TOO_MANY_GEOMETRIES = (
-        "too_many_geometries"  # blocks: of a size beyond the bound of sizes a rank
-    )
+    TOO_MANY_GEOMETRIES = "too_many_geometries"  # blocks: of sizes beyond the bound
     AFTER_UNIDENTIFIED = "after_unidentified"  # blocks: in a chain after one of the above
     SELF_PARENT = "self_parent"  # blocks
     PARENT_CYCLE = "parent_cycle"  # blocks

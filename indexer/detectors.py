@@ -81,6 +81,15 @@ def _events_missing(look: Look) -> Evidence | None:
     }
 
 
+def _rank_unreachable(look: Look) -> Evidence | None:
+    """The rank's worker answers, and its event socket has not been connected for half a minute."""
+    since, spec, rank = look.book.disconnected_since, look.book.spec, look.book.rank
+    if since is None or look.now - since < look.limits.unreachable_s:
+        return None
+    endpoint = next((source.endpoint for source in spec.sources if source.rank == rank), "")
+    return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint}
+
+
 def _replay_off(look: Look) -> Evidence | None:
     """The rank's publisher cannot repeat what was lost."""
     book = look.book
@@ -170,6 +179,13 @@ DETECTORS = (
         _events_missing,
         "Start the engine with KV events on (SGLang and vLLM: --kv-events-config with publisher zmq), "
         "check that the router reaches the endpoint, and use SGLang 0.5.15 or later.",
+    ),
+    Detector(
+        FindingKind.RANK_UNREACHABLE,
+        _rank_unreachable,
+        "Open the port of the endpoint between the engine and the router: engines publish events on ports of "
+        "their own, one a rank; with several hosts the other ranks' ports may be on another host than the "
+        "engine names.",
     ),
     Detector(
         FindingKind.REPLAY_OFF,

@@ -49,7 +49,7 @@ def _together(found: Mapping[Rank, Evidence]) -> Evidence:
             known = merged.get(name)
             if known is None or isinstance(value, str) or isinstance(known, str):
                 merged.setdefault(name, value)
-            elif name.endswith("_size") or name == "silent_s":
+            elif name.endswith(("_size", "_s")):
                 merged[name] = max(known, value)
             else:
                 merged[name] = known + value

@@ -96,6 +96,16 @@ class FleetIndex:
         if book is not None:
             book.set_trust(trust)
 
+    def set_connected(self, rank: Rank, is_connected: bool | None, now: float) -> None:
+        """Whether the rank's event socket is connected. To be told again and again.
+
+        Args:
+            is_connected: None where that says nothing, because the worker as a whole is down.
+        """
+        book = self._books.get(rank)
+        if book is not None:
+            book.set_connected(is_connected, now)
+
     # What the planner asks and tells
 
     def match(self, prompt: Prompt, ranks: Sequence[Rank], now: float) -> list[RankMatch]:

@@ -87,6 +87,11 @@ class Intake:
         """Time passes. O(sources × ranks); a few times a second is enough."""
         return [(source, ask) for source, feed in self._feeds.items() for ask in feed.on_tick(now)]
 
+    def is_connected(self, source: EventSource) -> bool:
+        """Whether the live socket of ``source`` is connected; O(1)."""
+        feed = self._feeds.get(source)
+        return feed is not None and feed.is_connected
+
     def is_replaying(self, source: EventSource) -> bool:
         """Whether the replay last asked for is still of use; if not, its socket can be closed."""
         feed = self._feeds.get(source)

@@ -26,6 +26,8 @@ class IndexLimits:
             end withdraws what it did not bring.
         doubt_ttl_s: claims older than an unrepaired loss, until confirmed.
         silence_bound_s: a rank that owes events and publishes nothing for so long is stale.
+        unreachable_s: without a connection to its event socket for so long, while its worker answers, a
+            rank counts as unreachable.
         contradictions: reports in a row that fall short of the claims before the rank is purged.
         settle_s: how long an unexplained hit waits for events that are under way.
         unexplained_hits: such reports before they make a finding.
@@ -46,6 +48,7 @@ class IndexLimits:
     predicted_ttl_s: float = 600.0
     doubt_ttl_s: float = 600.0
     silence_bound_s: float = 60.0
+    unreachable_s: float = 30.0
     contradictions: int = 3
     settle_s: float = 2.0
     unexplained_hits: int = 3

@@ -82,9 +82,9 @@ class RankBook:
         self.last_batch_at: float | None = None
         self.last_loss_at: float | None = None
         self.awaited_since: float | None = None
+        self.disconnected_since: float | None = None
         self._limits = limits
         self._said = Trust.NONE
-        self._doubt_ends_at: float | None = None
         self._is_contradicted = False
         self._is_incomplete = False
         self._nothing_found: RankMatch | None = None
@@ -110,9 +110,9 @@ class RankBook:
         if any(reason is not SkipReason.UNKNOWN_EVENT for reason in batch.skipped):
             self.ledger.history.lose()  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
-        if self.ledger.was_cleared:
         if len(self.ledger.geometries) > 1:
             self._num_geometries = None  # another one may be used most
+        if self.ledger.was_cleared:
             self._on_cleared()
         if strange and self._said is Trust.EXACT:
             self._note_strange(strange, now)
@@ -127,19 +127,24 @@ class RankBook:
         self.parity.clear()
 
     def record_loss(self, now: float) -> None:
-        """Claims made so far are doubtful. They age out at the latest ``doubt_ttl_s`` from the first."""
+        """Claims made so far are doubtful: ``doubt_ttl_s`` after the first loss they saw they go."""
         self.num_losses += 1
         self.last_loss_at = now
         self.ledger.history.lose()
-        self.ledger.doubt()
-        if self._doubt_ends_at is None:
-            self._doubt_ends_at = now + self._limits.doubt_ttl_s
+        self.ledger.doubt(now + self._limits.doubt_ttl_s)
 
     def set_trust(self, trust: Trust) -> None:
         """What the stream says of itself."""
         if trust in (Trust.JOINED, Trust.DEGRADED):
             self.ledger.history.lose()
         self._said = trust
+
+    def set_connected(self, is_connected: bool | None, now: float) -> None:
+        """Whether its event socket is connected; None where its worker is down."""
+        if is_connected is not False:
+            self.disconnected_since = None
+        elif self.disconnected_since is None:
+            self.disconnected_since = now
 
     # What requests say
 
@@ -258,9 +263,8 @@ class RankBook:
         ttl = limits.observed_ttl_exact_s if is_exact else limits.observed_ttl_s
         claims.observed.expire(now - ttl)
         claims.predicted.expire(now - limits.predicted_ttl_s)
-        if self._doubt_ends_at is not None and now >= self._doubt_ends_at:
-            self.ledger.drop_doubtful(now)
-            self._doubt_ends_at = None
+        self.ledger.drop_doubtful(now)
+        self.parity.settle()
         self.audit.settle(now)
 
     def close(self) -> None:
@@ -269,7 +273,6 @@ class RankBook:
         self.ledger.claims.close()
 
     def state(self, now: float) -> RankState:
-        self.parity.settle()
         """A snapshot."""
         ledger, counters = self.ledger, self.evidence.counters
         groups = ledger.groups.values()
@@ -303,24 +306,24 @@ class RankBook:
         """Verify the invariants; O(all blocks)."""
         self.ledger.check()
         self.dispatches.check()
+        self.parity.check()
 
     def _on_cleared(self) -> None:
         """Every tier was cleared by an event: what is known is complete again."""
         self.ledger.was_cleared = False
         self._is_incomplete = False
         self._is_contradicted = False
-        self._doubt_ends_at = None
+        self.last_loss_at = None
         self.evidence.streak = 0
-        self.parity.check()
+        self.parity.clear()
 
     def _reset_suspicions(self) -> None:
         self._is_contradicted = False
         self._is_incomplete = False
-        self._doubt_ends_at = None
+        self.last_loss_at = None
         self.awaited_since, self.num_awaited = None, 0
         self.evidence.streak = 0
         self.audit.clear()
-        self.parity.clear()
         self.strange_removals = StrangeRemovals()
 
     def _note_strange(self, hashes: list[EngineHash], now: float) -> None:
@@ -339,6 +342,7 @@ class RankBook:
         self._is_contradicted = self._is_incomplete = True
         self.ledger.clear(now)
         self.ledger.history.lose()
+        self.parity.clear()
         self.audit.clear()
         self.evidence.observe(blocks, self.trust(now), now)
 
@@ -347,7 +351,6 @@ class RankBook:
         blocks: PromptBlocks,
         cached_tokens: int | None,
         at_decision: RankMatch,
-        self.parity.clear()
         decided_at: float,
         now: float,
     ) -> None:

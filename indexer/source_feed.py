@@ -86,6 +86,11 @@ class SourceFeed:
         self.counters = SourceCounters()
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the live socket is connected."""
+        return self._is_connected
+
+    @property
     def is_replaying(self) -> bool:
         """Whether the replay socket is still listened to."""
         return self._conversation is not None

@@ -231,6 +231,7 @@ class Registry:
         for record in self._records.values():
             record.breaker.tick(now)
             self._settle(record)
+            self._tell_connections(record, now)
             is_late = now - record.since >= self._limits.recovery_s
             if record.spec is None:
                 if is_late:
@@ -296,6 +297,13 @@ class Registry:
     def _settle(self, record: WorkerRecord) -> None:
         """Tell the planner whether the worker takes requests."""
         self._brains.planner.set_excluded(record.worker, record.exclusion)
+
+    def _tell_connections(self, record: WorkerRecord, now: float) -> None:
+        """Events out of reach are a gap of their own only where the worker itself answers."""
+        brains, is_up = self._brains, record.health.is_healthy
+        for source in record.spec.sources if record.spec is not None else ():
+            is_connected = brains.intake.is_connected(source) if is_up else None
+            brains.index.set_connected(source.rank, is_connected, now)
 
     def _begin_anew(
         self, record: WorkerRecord, old: WorkerSpec | None, new: WorkerSpec, now: float

@@ -167,6 +167,37 @@ def test_prompts_shorter_than_a_block_owe_no_event() -> None:
     assert fleet.findings() == {}
 
 
+def test_rank_unreachable() -> None:
+    fleet = SmallFleet("w", "v")
+    for _ in range(2):
+        for seconds, is_found in ((0.0, False), (29.0, False), (2.0, True)):
+            fleet.wait(seconds)
+            fleet.index.set_connected(rank("w"), False, fleet.now)
+            fleet.index.set_connected(rank("v"), True, fleet.now)
+            assert ("rank_unreachable" in fleet.findings()) is is_found
+        (finding,) = fleet.index.findings(fleet.now)
+        assert (finding.kind, finding.ranks) == (FindingKind.RANK_UNREACHABLE, (rank("w"),))
+        assert finding.evidence == {
+            "num_ranks": 1,
+            "unreachable_s": 31.0,
+            "endpoint": "tcp://w:5557",
+        }
+        fleet.index.set_connected(rank("w"), True, fleet.now)
+        assert fleet.findings() == {}
+
+
+def test_a_rank_whose_worker_is_down_is_not_unreachable() -> None:
+    fleet = SmallFleet("w")
+    fleet.index.set_connected(rank("w"), False, fleet.now)
+    fleet.wait(20.0)
+    fleet.index.set_connected(rank("w"), None, fleet.now)
+    fleet.wait(20.0)
+    fleet.index.set_connected(rank("w"), False, fleet.now)
+    fleet.wait(20.0)
+    assert fleet.findings() == {}
+    fleet.index.set_connected(rank("nobody"), False, fleet.now)
+
+
 def test_replay_off() -> None:
     source = EventSource(rank("w"), "tcp://w:5557")
     fleet = SmallFleet(worker_spec("w", sources=(source,)), "v")

@@ -16,7 +16,7 @@ from router.registry import (
 )
 from router.worker_record import WorkerState
 from scoring import OutcomeKind, PlanRequest
-from tests.router.brains import described, fleet, source
+from tests.router.brains import TestFleet, described, fleet, source
 
 
 def test_a_worker_takes_part_once_it_is_learned() -> None:
@@ -181,6 +181,32 @@ def test_the_breaker_excludes_and_lets_the_worker_be_tried_again() -> None:
         one.tick(10)
         one.registry.attempt_ended(Rank(worker), OutcomeKind.COMPLETED, one.clock.now)
         assert one.plan() == "w0"
+
+
+def test_events_out_of_reach_are_a_finding_while_the_worker_answers() -> None:
+    def kinds(one: TestFleet) -> list[str]:
+        return [finding.kind for finding in one.brains.index.findings(one.clock.now)]
+
+    with fleet() as one:
+        worker = one.learn("w0", sources=(source(has_replay=True),))
+        for seconds in (0.0, 29.0):
+            one.tick(seconds)
+            assert kinds(one) == []
+        one.tick(2.0)
+        assert kinds(one) == ["rank_unreachable"]
+        one.brains.intake.on_connected(source(has_replay=True), one.clock.now)
+        one.tick()
+        assert kinds(one) == []
+        one.brains.intake.on_disconnected(source(has_replay=True), one.clock.now)
+        for _ in range(RegistryLimits().health_threshold):
+            one.registry.probed(worker, is_ok=False)
+        one.tick()
+        one.tick(31.0)
+        assert kinds(one) == []
+        one.registry.probed(worker, is_ok=True)
+        one.tick()
+        one.tick(31.0)
+        assert kinds(one) == ["rank_unreachable"]
 
 
 def test_a_sleeping_worker_gets_nothing() -> None:

@@ -233,7 +233,10 @@ class Exchange:
         try:
             plan = relay.brain.plan(request, now)
         except NoCandidateError as error:
-            plan = relay.brain.plan(_second_question(request, error), now)
+            second = _second_question(request, error.decision)
+            if second is None:
+                raise
+            plan = relay.brain.plan(second, now)
         self._num_attempts += 1
         return Lease(relay.brain, plan, relay.clock, relay.listener)
 
@@ -329,21 +332,18 @@ class Exchange:
         return own
 
 
-def _second_question(request: PlanRequest, error: NoCandidateError) -> PlanRequest:
-    """What to ask instead, where a worker's own answer is the best one.
+def _second_question(request: PlanRequest, decision: Decision) -> PlanRequest | None:
+    """What to ask instead, where a worker's own answer is the best one; None where there is nothing.
 
     A prompt that is too long for all is refused in the engine's words; an unrouted path may mean something
     else by "model".
-
-    Raises:
-        NoCandidateError: there is nothing else to ask.
     """
-    reasons = _exclusions(error.decision)
+    reasons = _exclusions(decision)
     if request.tokens is not None and Exclusion.PROMPT_TOO_LONG in reasons:
         return replace(request, tokens=None)
-    if request.api == "other" and request.model is not None and is_unknown_model(error.decision):
+    if request.api == "other" and request.model is not None and is_unknown_model(decision):
         return replace(request, model=None)
-    raise error
+    return None
 
 
 def _exclusions(decision: Decision) -> frozenset[str]:

@@ -96,7 +96,7 @@ class FleetIndex:
         if book is not None:
             book.set_trust(trust)
 
-    def set_connected(self, rank: Rank, is_connected: bool | None, now: float) -> None:
+    def set_connected(self, rank: Rank, now: float, *, is_connected: bool | None) -> None:
         """Whether the rank's event socket is connected. To be told again and again.
 
         Args:
@@ -104,7 +104,7 @@ class FleetIndex:
         """
         book = self._books.get(rank)
         if book is not None:
-            book.set_connected(is_connected, now)
+            book.set_connected(now, is_connected=is_connected)
 
     # What the planner asks and tells
 

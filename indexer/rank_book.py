@@ -139,7 +139,7 @@ class RankBook:
             self.ledger.history.lose()
         self._said = trust
 
-    def set_connected(self, is_connected: bool | None, now: float) -> None:
+    def set_connected(self, now: float, *, is_connected: bool | None) -> None:
         """Whether its event socket is connected; None where its worker is down."""
         if is_connected is not False:
             self.disconnected_since = None

@@ -303,7 +303,7 @@ class Registry:
         brains, is_up = self._brains, record.health.is_healthy
         for source in record.spec.sources if record.spec is not None else ():
             is_connected = brains.intake.is_connected(source) if is_up else None
-            brains.index.set_connected(source.rank, is_connected, now)
+            brains.index.set_connected(source.rank, now, is_connected=is_connected)
 
     def _begin_anew(
         self, record: WorkerRecord, old: WorkerSpec | None, new: WorkerSpec, now: float

@@ -172,8 +172,8 @@ def test_rank_unreachable() -> None:
     for _ in range(2):
         for seconds, is_found in ((0.0, False), (29.0, False), (2.0, True)):
             fleet.wait(seconds)
-            fleet.index.set_connected(rank("w"), False, fleet.now)
-            fleet.index.set_connected(rank("v"), True, fleet.now)
+            fleet.index.set_connected(rank("w"), fleet.now, is_connected=False)
+            fleet.index.set_connected(rank("v"), fleet.now, is_connected=True)
             assert ("rank_unreachable" in fleet.findings()) is is_found
         (finding,) = fleet.index.findings(fleet.now)
         assert (finding.kind, finding.ranks) == (FindingKind.RANK_UNREACHABLE, (rank("w"),))
@@ -182,20 +182,20 @@ def test_rank_unreachable() -> None:
             "unreachable_s": 31.0,
             "endpoint": "tcp://w:5557",
         }
-        fleet.index.set_connected(rank("w"), True, fleet.now)
+        fleet.index.set_connected(rank("w"), fleet.now, is_connected=True)
         assert fleet.findings() == {}
 
 
 def test_a_rank_whose_worker_is_down_is_not_unreachable() -> None:
     fleet = SmallFleet("w")
-    fleet.index.set_connected(rank("w"), False, fleet.now)
+    fleet.index.set_connected(rank("w"), fleet.now, is_connected=False)
     fleet.wait(20.0)
-    fleet.index.set_connected(rank("w"), None, fleet.now)
+    fleet.index.set_connected(rank("w"), fleet.now, is_connected=None)
     fleet.wait(20.0)
-    fleet.index.set_connected(rank("w"), False, fleet.now)
+    fleet.index.set_connected(rank("w"), fleet.now, is_connected=False)
     fleet.wait(20.0)
     assert fleet.findings() == {}
-    fleet.index.set_connected(rank("nobody"), False, fleet.now)
+    fleet.index.set_connected(rank("nobody"), fleet.now, is_connected=False)
 
 
 def test_replay_off() -> None:

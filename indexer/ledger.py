@@ -127,25 +127,25 @@ class RankLedger:
         self._speaks_extra_keys = self.has_placeholders = False
         self.history.begin()
 
-    def doubt(self) -> None:
-        """Announced claims are older than a loss from here on; O(claims)."""
+    def doubt(self, until: float) -> None:
+        """Announced claims are older than a loss, and kept until then unless confirmed; O(claims)."""
         for tier in Tier:
-            doubtful = self.claims.doubtful[tier]
-            doubtful.update(ref for group in self._groups.values() for _, ref in group.held(tier))
+            for group in self._groups.values():
+                self.claims.doubt(tier, (ref for _, ref in group.held(tier)), until)
 
     def drop_doubtful(self, now: float) -> int:
-        """Drop the claims that are still doubtful; O(claims).
+        """Drop the claims that are still doubtful when their time is over; O(claims) if there are any.
 
         Returns:
             Number dropped.
         """
         dropped = 0
         for tier in Tier:
-            doubtful = self.claims.doubtful[tier].copy()
-            if not doubtful:
+            overdue = self.claims.overdue(tier, now)
+            if not overdue:
                 continue
             for group in self._groups.values():
-                hashes = [h for h, ref in group.held(tier) if ref in doubtful]
+                hashes = [h for h, ref in group.held(tier) if ref in overdue]
                 group.remove(tier, hashes, now)
                 dropped += len(hashes)
         return dropped

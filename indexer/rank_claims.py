@@ -10,6 +10,7 @@ cache groups); the bit then stays until the last of them is removed.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from indexer.aged_marks import AgedMarks
 from indexer.block_index import GPU, OBSERVED, PREDICTED, BlockIndex, Ref
@@ -23,7 +24,8 @@ class RankClaims:
     """The bits of one slot.
 
     Attributes:
-        doubtful: announced claims by tier that are older than an unrepaired loss.
+        doubtful: announced claims by tier that are older than an unrepaired loss, and until when they
+            are kept, the first to go first.
         departures: by tier, which blocks events removed, and when.
         duplicates: by tier, stores of what was held.
     """
@@ -33,7 +35,7 @@ class RankClaims:
         self.slot = index.take_slot()
         self.observed = AgedMarks(index, self.slot, OBSERVED, limits.observed)
         self.predicted = AgedMarks(index, self.slot, PREDICTED, limits.predicted)
-        self.doubtful: dict[Tier, set[Ref]] = {tier: set() for tier in Tier}
+        self.doubtful: dict[Tier, dict[Ref, float]] = {tier: {} for tier in Tier}
         self.departures = {tier: Departures(limits.departures) for tier in Tier}
         self.duplicates: Counter[Tier] = Counter()
         self._shared: Counter[tuple[Tier, Ref]] = Counter()
@@ -67,7 +69,20 @@ class RankClaims:
 
     def confirm(self, tier: Tier, refs: Iterable[Ref]) -> None:
         """The claims on these blocks are true after all, or gone: not doubtful."""
-        self.doubtful[tier].difference_update(refs)
+        pop = self.doubtful[tier].pop
+        for ref in refs:
+            pop(ref, None)
+
+    def doubt(self, tier: Tier, refs: Iterable[Ref], until: float) -> None:
+        """These claims are older than a loss; those that were doubtful before keep their time."""
+        doubtful = self.doubtful[tier]
+        for ref in refs:
+            doubtful.setdefault(ref, until)
+
+    def overdue(self, tier: Tier, now: float) -> set[Ref]:
+        """Doubtful claims whose time is over; O(their number)."""
+        doubtful = self.doubtful[tier]
+        return set(takewhile(lambda ref: doubtful[ref] <= now, doubtful))
 
     def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[int]]:
         """Refs of a prompt's blocks, and this rank's bits on each."""
@@ -89,7 +104,9 @@ class RankClaims:
             assert counts.keys() == expected, f"{tier.name}: {counts.keys() ^ expected}"
             shares = {ref: count - 1 for ref, count in counts.items() if count > 1}
             assert shares == {ref: n for (t, ref), n in self._shared.items() if t is tier}
-            assert self.doubtful[tier] <= expected
+            assert self.doubtful[tier].keys() <= expected
+            ends = list(self.doubtful[tier].values())
+            assert ends == sorted(ends), "doubt ends out of order"
         for departures in self.departures.values():
             departures.check()
         self.observed.check({ref for ref, bits in bits_of.items() if bits & OBSERVED})

@@ -72,14 +72,13 @@ class RankOracle:
     Attributes:
         held: announced blocks by tier, whether their parents are known or not.
         linked: blocks whose parent was named by an event.
-        doubted: (tier, block) older than a loss.
+        doubted: (tier, block) older than a loss, and when it goes.
         observed, predicted: with the time they were last marked.
     """
 
     held: dict[Tier, set[Block]] = field(default_factory=lambda: {tier: set() for tier in Tier})
     linked: set[Block] = field(default_factory=set)
-    doubted: set[tuple[Tier, Block]] = field(default_factory=set)
-    doubt_ends_at: float | None = None
+    doubted: dict[tuple[Tier, Block], float] = field(default_factory=dict)
     observed: dict[Block, float] = field(default_factory=dict)
     predicted: dict[Block, float] = field(default_factory=dict)
     duplicates: int = 0
@@ -94,7 +93,7 @@ class RankOracle:
             self.duplicates += block in self.held[tier]
             self.held[tier].add(block)
             self.linked.add(block)
-            self.doubted.discard((tier, block))
+            self.doubted.pop((tier, block), None)
         if tier is Tier.GPU:
             self._supersede()
 
@@ -102,14 +101,14 @@ class RankOracle:
         for block in blocks:
             self.unknown_removals += block not in self.held[tier]
             self.held[tier].discard(block)
-            self.doubted.discard((tier, block))
+            self.doubted.pop((tier, block), None)
             if tier is Tier.GPU and self.is_named(block):
                 self.observed.pop(block, None)
 
     def clear(self, tier: Tier) -> None:
         was_empty = not self.held[tier]
         self.held[tier].clear()
-        self.doubted = {(t, b) for t, b in self.doubted if t is not tier}
+        self.doubted = {one: at for one, at in self.doubted.items() if one[0] is not tier}
         if tier is Tier.GPU:
             self.observed.clear()
         if not was_empty and not any(self.held.values()):
@@ -119,7 +118,6 @@ class RankOracle:
         for tier in Tier:
             self.clear(tier)
         self.predicted.clear()
-        self.doubt_ends_at = None
 
     def forget(self) -> None:
         duplicates, unknown = self.duplicates, self.unknown_removals
@@ -128,9 +126,7 @@ class RankOracle:
 
     def lose(self, now: float, ttl: float) -> None:
         named = {(t, b) for t, blocks in self.held.items() for b in blocks if self.is_named(b)}
-        self.doubted |= named
-        if self.doubt_ends_at is None:
-            self.doubt_ends_at = now + ttl
+        self.doubted = {**dict.fromkeys(named, now + ttl), **self.doubted}
 
     def predict(self, block: Block, now: float) -> None:
         for b in block.chain():
@@ -146,7 +142,7 @@ class RankOracle:
     def observe(self, block: Block, now: float, *, is_exact: bool) -> None:
         for b in block.chain():
             if self.is_on(Tier.GPU, b):
-                self.doubted.discard((Tier.GPU, b))
+                self.doubted.pop((Tier.GPU, b), None)
             elif not is_exact or b in self.predicted or b in self.observed:
                 self.observed[b] = now
                 self.predicted.pop(b, None)
@@ -154,13 +150,11 @@ class RankOracle:
     def expire(self, now: float, observed_ttl: float, predicted_ttl: float) -> None:
         self.observed = {b: t for b, t in self.observed.items() if t >= now - observed_ttl}
         self.predicted = {b: t for b, t in self.predicted.items() if t >= now - predicted_ttl}
-        if self.doubt_ends_at is not None and now >= self.doubt_ends_at:
-            for tier, block in self.doubted:
-                self.held[tier].discard(block)
-                if tier is Tier.GPU:
-                    self.observed.pop(block, None)
-            self.doubted.clear()
-            self.doubt_ends_at = None
+        for tier, block in [one for one, at in self.doubted.items() if now >= at]:
+            del self.doubted[tier, block]
+            self.held[tier].discard(block)
+            if tier is Tier.GPU:
+                self.observed.pop(block, None)
 
     def is_on(self, tier: Tier, block: Block) -> bool:
         return block in self.held[tier] and self.is_named(block)

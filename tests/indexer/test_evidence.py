@@ -266,6 +266,25 @@ def test_claims_older_than_a_loss_are_doubtful_and_age_out() -> None:
     assert fleet.trust("w") is Trust.JOINED
 
 
+def test_each_loss_leaves_claims_their_own_time() -> None:
+    fleet = SmallFleet("w")
+    fleet.apply("w", store(0, 4))
+    fleet.index.record_loss(rank("w"), fleet.now)
+    fleet.index.set_trust(rank("w"), Trust.DEGRADED, fleet.now)
+    fleet.wait(590.0)
+    fleet.store("w", names(50, 2), blocks(5_000, 2))
+    fleet.index.record_loss(rank("w"), fleet.now)
+    fleet.wait(11.0)
+    later = prompt([*blocks(5_000, 2), 1])
+    assert (counts(fleet), fleet.match("w", later).gpu_blocks) == ((0, 0, 0), 2)
+    assert fleet.trust("w") is Trust.DEGRADED
+    fleet.wait(588.0)
+    assert fleet.match("w", later).gpu_blocks == 2
+    fleet.wait(2.0)
+    assert fleet.match("w", later).gpu_blocks == 0
+    assert (fleet.state("w").doubtful, fleet.trust("w")) == (0, Trust.JOINED)
+
+
 def test_doubtful_claims_are_confirmed_by_events_and_by_evidence() -> None:
     fleet = SmallFleet("w")
     fleet.apply("w", store(0, 8))
@@ -289,6 +308,22 @@ def test_a_restart_ends_the_doubt() -> None:
     fleet.apply("w", store(0, 8))
     fleet.wait(700.0)
     assert counts(fleet) == (8, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["replayed", "cleared"])
+def test_a_repair_ends_the_finding_of_a_loss(how: str) -> None:
+    fleet = SmallFleet("w")
+    fleet.apply("w", store(0, 8))
+    fleet.index.record_loss(rank("w"), fleet.now)
+    assert "loss_unrepaired" in fleet.findings()
+    if how == "replayed":
+        fleet.index.forget(rank("w"), ForgetReason.REBUILT, fleet.now)
+    else:
+        fleet.clear("w")
+    fleet.apply("w", store(0, 8))
+    assert fleet.findings() == {}
+    fleet.index.record_loss(rank("w"), fleet.now)
+    assert "loss_unrepaired" in fleet.findings()
 
 
 # Block sizes and versions

@@ -55,10 +55,13 @@ class Proxy:
         return float(times.user + times.system)
 
 
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [int(one.getsockname()[1]) for one in sockets]
 
 
 @contextlib.contextmanager
@@ -103,16 +106,17 @@ def wait_for(url: str, deadline_s: float = 30) -> None:
 @contextlib.contextmanager
 def engines(core: int) -> Iterator[list[str]]:
     """URLs of eight stub engines, each of which announces the prompt that all chats begin with."""
-    port = free_port()
+    ports = free_ports(NUM_ENGINES)
     model = PromptModel.load(bundled_model_dir())
     tokens = model.prompt_tokens(view_request(Api.CHAT, chat_body(0))).tokens
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "tokens.json"
         file.write_text(json.dumps(memoryview(tokens).cast("I").tolist()))
-        arguments = ["-m", "benchmarks.stub_engine", "--port", str(port), "--model", MODEL]
-        arguments += ["--count", str(NUM_ENGINES), "--tokens", str(file)]
+        arguments = ["-m", "benchmarks.stub_engine", "--model", MODEL, "--tokens", str(file)]
+        for port in ports:
+            arguments += ["--port", str(port)]
         with process([*arguments, "--tokenizer", str(bundled_model_dir())], core):
-            urls = [f"http://127.0.0.1:{port + number}" for number in range(NUM_ENGINES)]
+            urls = [f"http://127.0.0.1:{port}" for port in ports]
             wait_for(urls[-1] + "/health")
             yield urls
 
@@ -137,7 +141,7 @@ def wait_for_claims(control_port: int, deadline_s: float = 30) -> None:
 @contextlib.contextmanager
 def kvroute(backends: list[str], core: int, name: str, tokenizer: str) -> Iterator[Proxy]:
     """The router in front of the engines, with one tokenizer library."""
-    port, control_port = free_port(), free_port()
+    port, control_port = free_ports(2)
     config = {
         "workers": backends,
         "port": port,
@@ -158,7 +162,7 @@ def kvroute(backends: list[str], core: int, name: str, tokenizer: str) -> Iterat
 @contextlib.contextmanager
 def bare(backend: str, core: int) -> Iterator[Proxy]:
     """The baseline in front of the engine."""
-    port = free_port()
+    (port,) = free_ports(1)
     arguments = ["-m", "uvicorn", "--factory", "benchmarks.bare_proxy:create", "--port", str(port)]
     flags = ["--no-access-log", "--log-level", "warning", "--loop", "uvloop"]
     with process([*arguments, *flags], core, {"BACKEND": backend}) as pid:

@@ -152,13 +152,11 @@ async def _serve(options: argparse.Namespace, tokens: list[int]) -> None:
     loop = asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         context = stack.enter_context(zmq.Context())
-        for number in range(options.count):
+        for port in options.port:
             socket = stack.enter_context(context.socket(zmq.PUB))
             events_port = socket.bind_to_random_port("tcp://127.0.0.1")
             pages = discovery_pages(options.model, options.tokenizer, events_port)
-            server = await loop.create_server(
-                partial(StubEngine, pages), "127.0.0.1", options.port + number
-            )
+            server = await loop.create_server(partial(StubEngine, pages), "127.0.0.1", port)
             await stack.enter_async_context(server)
             group.create_task(server.serve_forever())
             group.create_task(_announce(socket, tokens))
@@ -166,8 +164,7 @@ async def _serve(options: argparse.Namespace, tokens: list[int]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True, help="of the first; one each")
-    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--port", type=int, action="append", required=True, help="one an engine")
     parser.add_argument("--model", default="stub")
     parser.add_argument("--tokenizer", default="")
     parser.add_argument("--tokens", required=True, help="JSON file: ids of the announced prompt")

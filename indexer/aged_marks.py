@@ -1,8 +1,8 @@
 """One rank's unannounced claims of one kind, oldest first: bounded, expiring, exact to undo.
 
 Each mark is one bit (OBSERVED or PREDICTED) in the block index. What is marked together makes a *run* with
-one time. A mark belongs to the last run that set it; earlier ones still list the block until they are
-dropped or, at the latest when twice ``limit`` blocks are listed, until all runs are swept.
+one time. A mark belongs to the last run that set it; earlier ones still list the block. Where runs list
+far more blocks than are marked they are swept, which at least halves them.
 """
 
 from collections import deque
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from indexer.block_index import BlockIndex, Ref
+
+_MAX_UNSWEPT = 1_024  # beyond twice the marks
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +69,7 @@ class AgedMarks:
         self._num_listed += len(run.refs)
         if len(self._run_of) > self._limit:
             self._drop_oldest(len(self._run_of) - self._limit)
-        if self._num_listed > 2 * self._limit:
+        if self._num_listed > 2 * len(self._run_of) + _MAX_UNSWEPT:
             self._sweep()
 
     def unmark(self, refs: Iterable[Ref]) -> None:
@@ -109,7 +111,8 @@ class AgedMarks:
         assert times == sorted(times), "runs are out of order"
         listed = [ref for run in self._runs for ref in self._marks_of(run)]
         assert set(listed) == expected, "marks that no run lists"
-        assert self._num_listed == sum(len(run.refs) for run in self._runs) <= 2 * self._limit
+        assert self._num_listed == sum(len(run.refs) for run in self._runs)
+        assert self._num_listed <= 2 * self._limit + _MAX_UNSWEPT
 
     def _marks_of(self, run: _Run) -> list[Ref]:
         get = self._run_of.get

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,9 +100,22 @@ def test_marks_are_what_a_list_in_order_of_age_would_be(
         aged.check(marked(index))
 
 
-def test_renewing_the_same_marks_keeps_no_more_than_twice_the_bound() -> None:
-    index, aged, refs = marks(limit=6)
-    for at in range(100):
-        aged.mark(refs[at % 3 : at % 3 + 4], float(at))
+@pytest.mark.parametrize("how", ["renewed", "taken away", "both"])
+def test_runs_that_list_too_much_are_swept(how: str) -> None:
+    index = BlockIndex()
+    aged = AgedMarks(index, index.take_slot(), OBSERVED, limit=700)
+    refs = list(index.open(KeySpace("m")).refs([BlockKey(k) for k in range(1, 1_001)]))
+    for at in range(60):
+        first = 37 * at % 400 if how != "taken away" else 500 * (at % 2)
+        aged.mark(refs[first : first + 500], float(at))
+        if how != "renewed":
+            gone = [ref for ref in refs[first + 20 : first + 500] if ref in aged]
+            index.claim(gone, 0, GPU, OBSERVED)
+            for ref in gone:
+                aged.forget(ref)
         aged.check(marked(index))
-    assert (len(aged), aged.num_dropped) == (6, 0)
+    aged.expire(59.0)
+    assert marked(index) == {ref for ref in refs if ref in aged} != set()
+    aged.expire(60.0)
+    assert (marked(index), len(aged)) == (set(), 0)
+    aged.check(set())

@@ -18,12 +18,14 @@ from indexer.prompt_blocks import PromptBlocks
 class ParentLinks:
     """Unchained hash of a block → the block before it, at most ``limit``; the oldest go first.
 
-    Of prompts not hashed yet the last that have ``limit`` blocks together are kept, and at least one.
+    Prompts not hashed yet are kept from their first new block to the last: the last ones that have
+    ``limit`` blocks together, and at least one.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._parents: OrderedDict[int, Ref | None] = OrderedDict()
+        # each with the refs of the blocks before
         self._waiting: deque[tuple[PromptBlocks, Sequence[Ref], Sequence[int]]] = deque()
         self._num_waiting = 0
 
@@ -35,19 +37,20 @@ class ParentLinks:
         return len(self._parents)
 
     def note(self, blocks: PromptBlocks, refs: Sequence[Ref], chosen: Sequence[int]) -> None:
-        """These blocks of a prompt (indexes above 0) follow the ones before them. O(1), amortized.
+        """These blocks of a prompt follow the ones before them. O(blocks), amortized.
 
         Args:
             refs: of all its blocks.
+            chosen: indexes above 0, ascending.
         """
         if not chosen:
             return
-        self._waiting.append((blocks, refs, chosen))
-        self._num_waiting += len(chosen)
-        while (
-            len(self._waiting) > 1 and self._num_waiting - len(self._waiting[0][2]) >= self._limit
-        ):
-            self._num_waiting -= len(self._waiting.popleft()[2])
+        first, last = chosen[0], chosen[-1]
+        part, parents = blocks.part(first, last + 1), refs[first - 1 : last]
+        self._waiting.append((part, parents, [i - first for i in chosen]))
+        self._num_waiting += len(parents)
+        while self._num_waiting - len(self._waiting[0][1]) >= self._limit:
+            self._num_waiting -= len(self._waiting.popleft()[1])
 
     def add(self, local: int, parent: Ref) -> None:
         """A prompt has this block after ``parent``."""
@@ -73,6 +76,6 @@ class ParentLinks:
     def _hash_waiting(self) -> None:
         for blocks, refs, chosen in self._waiting:
             for i in chosen:
-                self.add(blocks.local(i), refs[i - 1])
+                self.add(blocks.local(i), refs[i])
         self._waiting.clear()
         self._num_waiting = 0

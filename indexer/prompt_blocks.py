@@ -32,6 +32,14 @@ class PromptBlocks:
 
     def local(self, block: int) -> int:
         """Unchained hash of one block."""
-        start = block * self.block_size
-        end = start + self.block_size + self.key_space.is_eagle
-        return local_hash(self.tokens[4 * start : 4 * end])
+        return local_hash(self.tokens_of(block, block + 1))
+
+    def tokens_of(self, first: int, last: int) -> TokenBytes:
+        """Tokens of the blocks from ``first`` up to ``last``, and what the last of them looks ahead to."""
+        start = first * self.block_size
+        end = last * self.block_size + self.key_space.is_eagle
+        return TokenBytes(self.tokens[4 * start : 4 * end])
+
+    def part(self, first: int, last: int) -> "PromptBlocks":
+        """The blocks from ``first`` up to ``last`` alone, with their tokens; O(tokens in it)."""
+        return PromptBlocks(self.key_space, self.keys[first:last], self.tokens_of(first, last))

@@ -46,6 +46,16 @@ def test_a_block_after_two_different_ones_says_nothing() -> None:
     assert [links.get(local(letter)) for letter in "bc"] == [None, refs[1]]
 
 
+def test_some_blocks_of_a_prompt_follow_the_ones_before_them() -> None:
+    links = ParentLinks(8)
+    blocks = prompt_blocks("abcdef")
+    refs = list(INDEX.open(blocks.key_space).refs(blocks.keys))
+    links.note(blocks, refs, [2, 4])
+    links.note(blocks, refs, [])
+    found = [links.get(local(letter)) for letter in "abcdef"]
+    assert found == [None, None, refs[1], None, refs[3], None]
+
+
 def test_prompts_that_nobody_asked_about_are_bounded() -> None:
     links = ParentLinks(3)
     for path in ("ab", "cd", "ef", "gh", "i"):

@@ -41,7 +41,7 @@ class Detector:
 
 
 def _host_stores_unannounced(look: Look) -> Evidence | None:
-    """Removals from HOST of blocks never stored there; reported hits that nothing explains."""
+    """Removals from HOST that no announced store accounts for; reported hits that nothing explains."""
     evidence: dict[str, int | float | str] = {}
     book = look.book
     strange = book.strange_removals
@@ -148,7 +148,7 @@ def _cached_tokens_contradict(look: Look) -> Evidence | None:
 def is_significant(kind: FindingKind, found: list[Evidence], limits: IndexLimits) -> bool:
     """Whether what was found on all ranks together is enough for a finding.
 
-    A removal from HOST of a block never stored there is a fact. A hit may have been brought by somebody
+    A removal from HOST that no store accounts for is a fact. A hit may have been brought by somebody
     we do not know of (another router), so there must be several, and not a rare few among many hits.
     """
     if kind is not FindingKind.HOST_STORES_UNANNOUNCED:

@@ -41,7 +41,7 @@ _MAX_LOOKUPS = 4
 
 @dataclass(slots=True)
 class StrangeRemovals:
-    """Removals from HOST, on a rank with unbroken events, of blocks that were never stored there."""
+    """Removals from HOST, on a rank with unbroken events, that no announced store accounts for."""
 
     num_blocks: int = 0
     first_at: float = 0.0

@@ -6,6 +6,7 @@ or refuses us, is.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -58,12 +59,13 @@ class Prober:
         except NotAWorkerError as error:
             raise ProbeError(str(error)) from error
 
-    async def is_healthy(self, url: str) -> bool:
-        """Does ``/health`` answer with 2xx, and soon?"""
+    async def why_unhealthy(self, url: str) -> str | None:
+        """Why ``/health`` did not answer with 2xx, and soon; None where it did."""
         try:
-            return await self._get(f"{url}/health", self._timeouts.health_s) is not None
-        except ProbeError:
-            return False
+            body = await self._get(f"{url}/health", self._timeouts.health_s)
+        except ProbeError as error:
+            return str(error)
+        return f"{url}/health is not there" if body is None else None
 
     async def _vllm(self, url: str, known: WorkerAnswers) -> WorkerAnswers:
         metrics = await self._get(f"{url}/metrics")
@@ -88,7 +90,7 @@ class Prober:
         except TimeoutError as error:
             raise ProbeError(f"{url}: no whole answer within {bound_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise ProbeError(f"{url}: {error or type(error).__name__}") from error
+            raise ProbeError(f"{url}: {_cause(error)}") from error
 
     async def _read(self, url: str) -> bytes | None:
         body = bytearray()
@@ -119,6 +121,16 @@ async def open_prober(
         timeout=timeouts.call_s, headers=headers, limits=limits, trust_env=False
     ) as client:
         yield Prober(client, timeouts)
+
+
+def _cause(error: BaseException) -> str:
+    """What the system says of it, where it does: the client's own words hide a refused connection."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.errno is not None and inner.errno > 0:
+            return os.strerror(inner.errno).lower()
+        inner = inner.__cause__ or inner.__context__
+    return str(error) or type(error).__name__
 
 
 def _parsed(body: bytes | None) -> object:

@@ -200,16 +200,22 @@ class Registry:
         record.error = error
         record.num_attempts += 1
 
-    def probed(self, worker: WorkerId, *, is_ok: bool) -> None:
-        """A health probe was answered, well or not."""
+    def probed(self, worker: WorkerId, fault: str | None) -> None:
+        """A health probe was answered well, or ``fault`` says why not."""
         record = self._records.get(worker)
         if record is None:
             return
         was_healthy = record.health.is_healthy
-        record.health.record(is_ok=is_ok)
+        record.health.record(is_ok=fault is None)
         if record.health.is_healthy is not was_healthy:
-            logger.warning("worker %s is %shealthy", worker, "" if is_ok else "un")
-            if not is_ok:
+            if fault is None:
+                logger.info("worker %s is healthy again", worker)
+            else:
+                failures = record.health.num_failures
+                reason = plain(fault)
+                logger.warning(
+                    "worker %s is unhealthy: %s, %d probes in a row", worker, reason, failures
+                )
                 self._outages.declare(worker)
         self._settle(record)
 

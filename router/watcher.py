@@ -101,10 +101,10 @@ class Watcher:
     async def _probe(self, record: WorkerRecord) -> bool:
         """Ask for its health once; True if it is well. What fails in any way is a failed probe."""
         try:
-            is_ok = await self._prober.is_healthy(record.url)
+            fault = await self._prober.why_unhealthy(record.url)
             if self._is_current(record):
-                self._registry.probed(record.worker, is_ok=is_ok)
-            return is_ok
+                self._registry.probed(record.worker, fault)
+            return fault is None
         except Exception:  # the supervisor of one worker's probes
             logger.exception("probing worker %s failed", record.worker)
             return False

@@ -60,7 +60,9 @@ async def test_a_worker_that_is_the_router_itself_ends_at_once() -> None:
         async with open_prober(ProbeTimeouts(), None, door.relay.hops) as prober:
             with pytest.raises(ProbeError, match="leads back to this router"):
                 await prober.describe(WorkerId("w0"), door.url)
-            assert not await prober.is_healthy(door.url)
+            why = await prober.why_unhealthy(door.url)
+            assert why is not None
+            assert "leads back to this router" in why
 
 
 async def test_two_routers_before_each_other_end_too() -> None:

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from loadgen.fleet import free_ports
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.discovery import NamedEvents
 from router.hops import Hops
@@ -74,6 +75,13 @@ async def test_a_worker_that_comes_late_is_learned_and_why_it_was_not_is_told() 
             engine.is_healthy = True
             await until(lambda: state(one, worker) is WorkerState.SERVING)
             assert one.registry.record(worker).error is None
+
+
+async def test_a_refused_connection_is_called_that() -> None:
+    (port,) = free_ports(1)
+    async with open_prober(TIMEOUTS, None, HOPS) as prober:
+        why = await prober.why_unhealthy(f"http://127.0.0.1:{port}")
+    assert why == f"http://127.0.0.1:{port}/health: connection refused"
 
 
 async def test_what_is_no_engine_stays_pending_with_its_reason() -> None:

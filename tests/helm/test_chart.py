@@ -97,7 +97,7 @@ def test_an_exposed_control_port_takes_its_token_from_a_secret() -> None:
 
 
 def test_the_workers_token_comes_from_a_secret() -> None:
-    (variable,) = container(render({"workers": {"tokenSecret": "engines"}}))["env"]
+    (variable,) = container(render({"workerTokenSecret": "engines"}))["env"]
     assert variable["name"] == "KVROUTE_WORKER_TOKEN"
     assert variable["valueFrom"]["secretKeyRef"] == {"name": "engines", "key": "token"}
 
@@ -116,7 +116,7 @@ def test_no_service_leaves_variables_for_the_router() -> None:
         ({"config": {"port": 9000}}, "port"),
         ({"config": {"control_token": "in the open"}}, "control_token"),
         ({"config": {"worker_token": "in the open"}}, "worker_token"),
-        ({"workers": {"token": "in the open"}}, "token"),
+        ({"workerToken": "in the open"}, "workerToken"),
         ({"imagee": {}}, "imagee"),
     ],
 )

@@ -14,6 +14,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kvroute needs Python 3.11 or newer, found: $$($(PYTHON) --version 2>&1)"; exit 1; }
+	@echo "installing into $(VENV), about half a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[test,bench,fast]'

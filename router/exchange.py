@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from protocol import Rank
 from router.answer import Answer
+from router.broken_answers import BrokenAnswers
 from router.counters import DataCounters, RetryReason
 from router.errors import ErrorKind, FrontDoorError, sse_error
 from router.headers import DP_RANK, REQUEST_ID, RawHeader, read_answer_head, without_base
@@ -91,6 +92,7 @@ class Relay:
         names_worker: tell the client which rank served it.
         outages: tells of workers that turn unhealthy.
         hops: names this router on the way of its requests.
+        broken_answers: tells the log of answers that break off.
     """
 
     brain: Brain
@@ -102,6 +104,7 @@ class Relay:
     clock: Callable[[], float] = time.monotonic
     outages: Outages = field(default_factory=Outages)
     hops: Hops = field(default_factory=new_hops)
+    broken_answers: BrokenAnswers = field(default_factory=BrokenAnswers)
 
 
 class Exchange:
@@ -257,10 +260,16 @@ class Exchange:
             is_silent = error.fault in _SILENT
             kind = OutcomeKind.TIMED_OUT if is_silent else OutcomeKind.BROKEN_OFF
             lease.end(Outcome(kind))
-            self._relay.counters.broken_streams += 1
+            self._note_broken(lease, error)
             if is_plain_stream and tail is not None and not head.has_length:
                 await self._tell_broken(tail, error.fault)
             # The answer is left unfinished: the server aborts the transfer, so that the client can tell.
+
+    def _note_broken(self, lease: Lease, error: UpstreamError) -> None:
+        relay, request_id = self._relay, self._forward.plan.request_id
+        relay.counters.broken_streams += 1
+        worker = lease.plan.rank.worker
+        relay.broken_answers.broke_off(request_id, worker, str(error), relay.clock())
 
     async def _relay_body(
         self, lease: Lease, answer: UpstreamAnswer, tail: Tail | None, start: StreamStart | None

@@ -288,7 +288,9 @@ async def test_4xx_is_the_clients_and_passes(status: int) -> None:
     "script",
     [close_after_headers, reset_within_length, close_within_chunks, reset_without_length],
 )
-async def test_a_broken_answer_is_broken_for_the_client_too(script: Script) -> None:
+async def test_a_broken_answer_is_broken_for_the_client_and_told_to_the_log(
+    script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
     async with (
         stub_worker(script) as bad,
         stub_worker(OK) as good,
@@ -300,6 +302,8 @@ async def test_a_broken_answer_is_broken_for_the_client_too(script: Script) -> N
     assert not answer.is_whole
     assert door.brain.kinds == [OutcomeKind.BROKEN_OFF]
     assert door.counters.broken_streams == 1
+    (said,) = [one for one in caplog.records if one.name == "router.broken_answers"]
+    assert "at worker w0" in said.getMessage()
 
 
 @pytest.mark.parametrize("is_reset", [True, False])

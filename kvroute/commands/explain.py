@@ -1,7 +1,8 @@
 """``kvroute explain``: where a request would go and why, asked of a running router; nothing is booked."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,12 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from kvroute.decision_table import decision_table, reading
+from kvroute.decision_table import CAPTION, decision_tables, reading
+from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import fail, refuse
 from loadgen import DecisionView
+from scoring import Exclusion
 
 
 def register(app: typer.Typer) -> None:
@@ -44,9 +47,15 @@ def explain(
 ) -> None:
     """Show each candidate's blocks by tier, its load, its cost term by term, and what was chosen."""
     request = _body(prompt, body, model)
-    decision = _ask(control_url.rstrip("/"), request, api, token)
-    _show(console_beside(json_file), decision)
+    router = _Router(_with_scheme(control_url.rstrip("/")), token)
+    decision = router.dry_run(request, api)
+    view = _view(decision)
+    notes = router.workers()
     write_json(json_file, decision)
+    names = served(notes)
+    if Exclusion.OTHER_MODEL in view.excluded and view.chosen is None and view.model not in names:
+        fail(f"No worker serves the model {view.model!r} (served: {', '.join(names) or 'none'})")
+    _show(console_beside(json_file), view, notes)
 
 
 def _body(prompt: str | None, body: Path | None, model: str | None) -> bytes:
@@ -62,27 +71,69 @@ def _body(prompt: str | None, body: Path | None, model: str | None) -> bytes:
         refuse(f"--body: {error}")
 
 
-def _ask(url: str, request: bytes, api: str | None, token: str | None) -> dict[str, object]:
-    headers = {"Content-Type": "application/json"}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    parameters = {} if api is None else {"api": api}
-    try:
-        response = httpx.post(
-            f"{url}/debug/route", content=request, params=parameters, headers=headers, timeout=30.0
-        )
-        answer = response.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        fail(f"{url}/debug/route: {error or type(error).__name__}")
-    if not isinstance(answer, dict) or response.is_error:
-        fail(f"{url}/debug/route answers {response.status_code}: {response.text[:300]}")
-    return answer
+def _with_scheme(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
 
 
-def _show(console: Console, decision: Mapping[str, object]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Router:
+    """A router's control port. What goes wrong ends the command with 1."""
+
+    url: str
+    token: str | None
+
+    def dry_run(self, request: bytes, api: str | None) -> dict[str, object]:
+        """The decision on a request."""
+        answer = self._call("POST", "/debug/route", request, {} if api is None else {"api": api})
+        if not isinstance(answer, dict):
+            fail("the router's answer is no decision")
+        return answer
+
+    def workers(self) -> list[WorkerNote]:
+        """Every worker in short."""
+        try:
+            return WORKER_NOTES.validate_python(self._call("GET", "/debug/workers"))
+        except ValidationError as error:
+            fail(f"{self.url}/debug/workers: {error.errors()[0]['loc']}")
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        parameters: Mapping[str, str] | None = None,
+    ) -> object:
+        headers = {"Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        url = self.url + path
+        try:
+            response = httpx.request(
+                method, url, content=body, params=parameters, headers=headers, timeout=30.0
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            fail(f"{url}: {error or type(error).__name__}")
+        if response.is_error:
+            hint = "; is this the control port (8081)?" if response.status_code == 404 else ""
+            fail(f"{url} answers {response.status_code}: {response.text[:300]}{hint}")
+        try:
+            answer: object = response.json()
+        except ValueError as error:
+            fail(f"{url}: {error}")
+        return answer
+
+
+def _view(decision: Mapping[str, object]) -> DecisionView:
     try:
-        view = DecisionView.model_validate(decision)
+        return DecisionView.model_validate(decision)
     except ValidationError as error:
         fail(f"the router's answer is no decision: {error.errors()[0]['loc']}")
-    console.print(decision_table(view))
-    console.print(reading(view))
+
+
+def _show(console: Console, decision: DecisionView, notes: Sequence[WorkerNote]) -> None:
+    for table in decision_tables(decision, console.width):
+        console.print(table)
+    console.print(CAPTION, style="dim", highlight=False)
+    console.print(reading(decision), markup=False)
+    for line in absences(notes):
+        console.print(f"not serving: {line}", markup=False)

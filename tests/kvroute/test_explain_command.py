@@ -31,19 +31,30 @@ DECISION: dict[str, object] = {
     "rates": {"prefill": "learned", "fetch": "default"},
 }  # fmt: skip
 
+WORKERS = [
+    {"worker": "w1", "state": "serving", "model": "m", "aliases": ["m2"], "adapters": [], "error": None},
+    {"worker": "w2", "state": "draining", "model": "m"},
+    {"worker": "w3", "state": "pending", "model": None, "error": "connection refused"},
+]  # fmt: skip
+
 
 class ControlPort:
     """Answers every dry run with the decision, and remembers the last one asked."""
 
-    def __init__(self, answer: object = DECISION, status: int = 200) -> None:
+    def __init__(
+        self, answer: object = DECISION, status: int = 200, workers: object = WORKERS
+    ) -> None:
         self.answer = answer
         self.status = status
+        self.workers = workers
         self.path = ""
         self.query: dict[str, str] = {}
         self.headers: dict[str, str] = {}
         self.body: Any = None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/debug/workers":
+            return web.json_response(self.workers)
         self.path, self.query = request.path, dict(request.query)
         self.headers, self.body = dict(request.headers), await request.json()
         return web.json_response(self.answer, status=self.status)
@@ -57,7 +68,7 @@ async def test_a_prompt_becomes_a_chat_and_the_answer_a_table() -> None:
     assert port.path == "/debug/route"
     assert port.body == {"messages": [{"role": "user", "content": "hello"}]}
     assert port.headers["Authorization"] == "Bearer secret"
-    for word in ("w1/0", "observed", "11.2", "draining", "lowest_cost", "prefill ms"):
+    for word in ("w1/0", "observed", "11.2", "draining", "lowest_cost", "prefill", "excluded by"):
         assert word in ended.stdout
     assert "120 prompt tokens of m (chat) would go to w1/0" in " ".join(ended.stdout.split())
 
@@ -79,7 +90,10 @@ async def test_a_whole_body_with_its_api_and_json_on_stdout(tmp_path: Path) -> N
 
 async def test_what_is_no_decision_ends_with_1() -> None:
     for port, words in [
-        (ControlPort({"error": {"message": "no model x"}}, 404), "no model x"),
+        (ControlPort({"error": {"message": "no such path"}}, 404), "no such path"),
+        (ControlPort({"detail": "Not Found"}, 404), "is this the control port (8081)?"),
+        (ControlPort([]), "no decision"),
+        (ControlPort(workers=[{}]), "/debug/workers"),
         (ControlPort({"candidates": []}), "no decision"),
     ]:
         async with serving(port.handle) as url:
@@ -92,3 +106,22 @@ async def test_no_router_ends_with_1() -> None:
     ended = await kvroute("explain", "hello", "--control-url", "http://127.0.0.1:1")
     assert ended.code == 1
     assert "http://127.0.0.1:1/debug/route" in ended.stderr
+
+
+async def test_a_url_needs_no_scheme_and_workers_that_do_not_serve_are_named() -> None:
+    async with serving(ControlPort().handle) as url:
+        ended = await kvroute("explain", "hello", "--control-url", url.removeprefix("http://"))
+    assert ended.code == 0, ended.stderr
+    assert "not serving: w2: draining" in ended.stdout
+    assert "not serving: w3: not learned yet (connection refused)" in ended.stdout
+    assert "not serving: w1" not in ended.stdout
+
+
+async def test_a_model_that_nobody_serves_ends_with_1_and_names_those_that_are() -> None:
+    other = candidate("w1", eligible=False, excluded_by="other_model", terms_ms={}, cost_ms=None)
+    nobody = {"model": "nope", "chosen": None, "reason": "no_candidate", "candidates": [other]}
+    port = ControlPort(DECISION | nobody | {"excluded": {"other_model": 1}})
+    async with serving(port.handle) as url:
+        ended = await kvroute("explain", "hi", "--model", "nope", "--control-url", url)
+    assert ended.code == 1
+    assert "No worker serves the model 'nope' (served: m, m2)" in ended.stderr

@@ -59,9 +59,11 @@ def _host_stores_unannounced(look: Look) -> Evidence | None:
 
 
 def _events_missing(look: Look) -> Evidence | None:
-    """The rank serves requests, and publishes nothing that tells of them."""
+    """The rank has no event source, or serves requests and publishes nothing that tells of them."""
     book = look.book
     served = book.evidence.counters.served
+    if not any(source.rank == book.rank for source in book.spec.sources):
+        return {"served_requests": served, "event_sources": 0}
     if served < _MIN_REQUESTS:
         return None
     if not book.is_believed:

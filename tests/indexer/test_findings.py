@@ -141,6 +141,15 @@ def test_events_missing() -> None:
     assert fleet.findings() == {}
 
 
+def test_a_rank_without_an_event_source_is_named_before_it_serves() -> None:
+    fleet = SmallFleet(worker_spec("w", sources=()))
+    assert fleet.findings()["events_missing"] == {
+        "num_ranks": 1,
+        "served_requests": 0,
+        "event_sources": 0,
+    }
+
+
 def test_events_that_ceased_are_missing_too() -> None:
     fleet = SmallFleet("w")
     fleet.store("w", A, TOKENS)

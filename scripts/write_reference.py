@@ -63,6 +63,10 @@ def _worker() -> str:
         "`gpu_tokens` from `--gpu-tokens`. Sizes are tokens; times are seconds of the engine's own clock, "
         "which runs `speed` times as fast as the wall's, unless they say otherwise.",
         f"No flag sets {without}: they are for fleets that are built from Python.",
+        "It speaks SGLang's HTTP, so that a router takes it for `sglang`, with these routes: "
+        "`/v1/chat/completions`, `/v1/completions`, `/generate`, `/tokenize`, `/detokenize`, `/v1/models`, "
+        "`/server_info`, `/get_server_info`, `/model_info`, `/get_model_info`, `/health`, `/health_generate`, `/metrics`, "
+        "`/debug/residency` (what each tier truly holds), `/flush_cache`, `/openapi.json`. Any other is answered 404 with an error in OpenAI's form.",
         *settings(WorkerConfig),
     )
 

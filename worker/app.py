@@ -4,6 +4,7 @@ from http import HTTPStatus
 
 import orjson
 from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from prompt import Api, PromptModel
@@ -42,6 +43,7 @@ def build_app(
     _add_state_routes(app, config.model_name, ranks)
     for fault in (*CALLER_FAULTS, ApiError):
         app.add_exception_handler(fault, _refuse)
+    app.add_exception_handler(HTTPException, _refuse_route)
     return app
 
 
@@ -98,3 +100,12 @@ async def _refuse(_request: Request, fault: Exception) -> Response:
     return Response(
         error.body(), error.status.value, dict(error.headers()), media_type="application/json"
     )
+
+
+async def _refuse_route(request: Request, fault: Exception) -> Response:
+    """No route of this path, or of this method."""
+    assert isinstance(fault, HTTPException)
+    what = request.url.path if fault.status_code == 404 else f"{request.method} {request.url.path}"
+    error = ApiError(HTTPStatus(fault.status_code), f"The simulated engine has no {what}.")
+    headers = {**(fault.headers or {}), **error.headers()}
+    return Response(error.body(), fault.status_code, headers, media_type="application/json")

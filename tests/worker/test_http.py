@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from scripts.write_reference import REFERENCE
 from tests.worker.served import served, small, until
 
 CHAT = {"messages": [{"role": "user", "content": "Tell me about the sea and the ships on it."}]}
@@ -170,6 +171,28 @@ async def test_wrong_methods_and_paths(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/chat/completions")).status_code == 405
     assert (await client.get("/nope")).status_code == 404
     assert (await client.get("/kv_event_sources")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "said"),
+    [
+        ("POST", "/v1/responses", 404, "The simulated engine has no /v1/responses."),
+        ("GET", "/generate", 405, "The simulated engine has no GET /generate."),
+    ],
+)
+async def test_what_the_engine_lacks_is_told_in_openai_form(
+    client: httpx.AsyncClient, method: str, path: str, status: int, said: str
+) -> None:
+    answer = await client.request(method, path, json={})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["message"]) == (status, status, said)
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+async def test_the_reference_lists_the_routes(client: httpx.AsyncClient) -> None:
+    page = (REFERENCE / "worker.md").read_text(encoding="utf-8")
+    for path in (await client.get("/openapi.json")).json()["paths"]:
+        assert f"`{path}`" in page
 
 
 async def test_long_body_is_refused() -> None:

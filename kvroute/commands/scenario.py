@@ -88,7 +88,7 @@ def refill(
         runs = run(_tell_both(spec, vocabulary.token_ids))
     except (ChildError, ControlPortError, StoryError) as error:
         fail(error)
-    console_beside(json_file).print(refill_table(runs))
+    console_beside(json_file).print(refill_table(runs, spec))
     write_json(json_file, {name: one.to_json() for name, one in runs.items()})
     short = shortfalls(runs["announced"], runs["muted"], Requirements.of(spec))
     if short:

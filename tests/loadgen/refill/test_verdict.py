@@ -99,12 +99,20 @@ def test_each_requirement_fails_by_name(announced: RefillRun, muted: RefillRun, 
 
 def test_the_table_tells_both() -> None:
     console = Console(file=io.StringIO(), width=120)
-    console.print(refill_table({"announced": ANNOUNCED, "muted": MUTED}))
+    console.print(refill_table({"announced": ANNOUNCED, "muted": MUTED}, RefillSpec()))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "344 over 128 prefixes" in text
     assert f"{UNANNOUNCED} (decision 2)" in text
     assert "none" in text
+    assert "TTFT ms (p50 / p99, engine ×10)" in text
+
+
+def test_a_story_below_full_size_has_no_times() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(refill_table({"announced": ANNOUNCED}, RefillSpec(decisions=343)))
+    assert isinstance(console.file, io.StringIO)
+    assert "TTFT" not in console.file.getvalue()
 
 
 def test_json_holds_the_findings_with_their_evidence() -> None:

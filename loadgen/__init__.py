@@ -1,7 +1,7 @@
 """Traces, synthetic workloads, HTTP replay, reports, and fleets of real processes on this machine."""
 
 from loadgen.answer import Answer, ErrorKind, Usage
-from loadgen.comparison import ComparisonSpec, PolicyRun, compare, comparison_table
+from loadgen.comparison import ComparisonSpec, PolicyRun, compare, comparison_table, verdict
 from loadgen.control_port import (
     CandidateView,
     ControlPort,
@@ -13,7 +13,16 @@ from loadgen.control_port import (
 from loadgen.fleet import Fleet, FleetSpec, free_ports, start_fleet
 from loadgen.process import Child, ChildError
 from loadgen.replay import ReplayOptions, replay, send
-from loadgen.report import LoadReport, Percentiles, load_table, percentile, percentiles, summarise
+from loadgen.report import (
+    LoadReport,
+    Percentiles,
+    error_lines,
+    load_table,
+    percentile,
+    percentiles,
+    run_table,
+    summarise,
+)
 from loadgen.spec_error import SpecError
 from loadgen.synthesis import BlockSynthesis
 from loadgen.timed_request import PromptForm, TimedRequest, chat, completion, generate
@@ -69,6 +78,7 @@ __all__ = [
     "compare",
     "comparison_table",
     "completion",
+    "error_lines",
     "free_ports",
     "generate",
     "load_table",
@@ -77,8 +87,10 @@ __all__ = [
     "percentiles",
     "read_trace",
     "replay",
+    "run_table",
     "send",
     "start_fleet",
     "summarise",
     "synthesise",
+    "verdict",
 ]

@@ -11,7 +11,7 @@ from loadgen.answer import Answer
 from loadgen.control_port import ControlPort
 from loadgen.fleet import Fleet, FleetSpec, start_fleet
 from loadgen.replay import ReplayOptions, replay
-from loadgen.report import LoadReport, load_table, summarise
+from loadgen.report import LoadReport, Percentiles, load_table, summarise
 from loadgen.scratch import scratch_directory
 from loadgen.timed_request import TimedRequest
 
@@ -70,11 +70,13 @@ async def compare(
     spec: ComparisonSpec,
     requests: Sequence[TimedRequest],
     *,
+    on_start: Callable[[str], None] = lambda _policy: None,
     on_answer: Callable[[str, Answer], None] = lambda _policy, _answer: None,
 ) -> dict[str, PolicyRun]:
     """Run the workload under each policy in turn.
 
     Args:
+        on_start: called with the policy when its fleet is up and its requests begin.
         on_answer: called with the policy as each request ends, for progress.
 
     Raises:
@@ -85,6 +87,7 @@ async def compare(
     for policy in policies:
         with scratch_directory() as logs:
             async with start_fleet(spec.fleet(policy), logs) as fleet:
+                on_start(policy)
                 runs[policy] = await _run(fleet, requests, partial(on_answer, policy))
     return runs
 
@@ -114,3 +117,19 @@ def comparison_table(runs: dict[str, PolicyRun]) -> Table:
     for label, name in zip(labels, _COUNTED, strict=True):
         table.add_row(label, *(f"{getattr(run, name):,}" for run in runs.values()))
     return table
+
+
+def verdict(runs: dict[str, PolicyRun]) -> str:
+    """The last policy against the first, in a sentence."""
+    (before, first), *_, (after, last) = runs.items()
+    cached = " → ".join(_share(run.load.cached_token_share) for run in (first, last))
+    ttft = " → ".join(_p50(run.load.ttft_ms) for run in (first, last))
+    return f"{before} → {after}: cached {cached}, TTFT p50 {ttft} ms"
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else f"{share * 100:.1f} %"
+
+
+def _p50(times: Percentiles | None) -> str:
+    return "–" if times is None else f"{times.p50:,.1f}"

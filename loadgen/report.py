@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from rich.markup import escape
 from rich.table import Table
 
 from loadgen.answer import Answer
+
+_MAX_WORKERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,28 @@ def load_table(reports: Mapping[str, LoadReport]) -> Table:
     for label, cell in _ROWS:
         table.add_row(label, *(cell(report) for report in reports.values()))
     return table
+
+
+def run_table(name: str, report: LoadReport) -> Table:
+    """One run alone, with the requests of each worker below; of more than 16 workers the busiest."""
+    table = load_table({name: report})
+    busiest = sorted(report.requests_by_worker, key=lambda one: -report.requests_by_worker[one])
+    shown = set(busiest[:_MAX_WORKERS])
+    for worker, count in report.requests_by_worker.items():
+        if worker in shown:
+            table.add_row(f"requests by {escape(worker)}", f"{count:,}")
+    rest = [report.requests_by_worker[worker] for worker in busiest[_MAX_WORKERS:]]
+    if rest:
+        table.add_row(f"requests by {len(rest)} further workers", f"{sum(rest):,}")
+    return table
+
+
+def error_lines(report: LoadReport) -> list[str]:
+    """The words on the first error of each kind, a line each."""
+    return [
+        f"{kind}: {words or 'no details'} ({report.errors_by_kind.get(kind, 0):,} times)"
+        for kind, words in report.first_errors.items()
+    ]
 
 
 def _reuse(good: Sequence[Answer]) -> tuple[int, int, float | None]:

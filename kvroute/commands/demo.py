@@ -19,6 +19,7 @@ from loadgen import (
     compare,
     comparison_table,
     synthesise,
+    verdict,
 )
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 
@@ -65,6 +66,7 @@ def demo(
         fail(error)
     console = console_beside(json_file)
     console.print(comparison_table(runs))
+    console.print(verdict(runs), highlight=False)
     write_json(json_file, {"policies": {name: one.to_json() for name, one in runs.items()}})
     errors = sum(one.load.errors for one in runs.values())
     if errors:
@@ -75,9 +77,14 @@ async def _with_progress(
     spec: ComparisonSpec, workload: list[TimedRequest]
 ) -> dict[str, PolicyRun]:
     with progress() as bars:
-        tasks = {policy: bars.add_task(policy, total=len(workload)) for policy in POLICIES}
+        tasks = {
+            policy: bars.add_task(policy, start=False, total=len(workload)) for policy in POLICIES
+        }
+
+        def on_start(policy: str) -> None:
+            bars.start_task(tasks[policy])
 
         def on_answer(policy: str, _: Answer) -> None:
             bars.advance(tasks[policy])
 
-        return await compare(POLICIES, spec, workload, on_answer=on_answer)
+        return await compare(POLICIES, spec, workload, on_start=on_start, on_answer=on_answer)

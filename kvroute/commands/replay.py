@@ -24,9 +24,10 @@ from loadgen import (
     TraceError,
     TraceRequests,
     Vocabulary,
-    load_table,
+    error_lines,
     load_trace,
     replay,
+    run_table,
     summarise,
 )
 from prompt import PromptModel, PromptModelError, bundled_model_dir
@@ -93,10 +94,11 @@ def replay_trace(
     except SynthesisError as error:
         fail(f"{error}; --form tokens sends ids")
     report = summarise(answers, time.perf_counter() - start)
-    console_beside(json_file).print(load_table({trace.name: report}))
+    console_beside(json_file).print(run_table(trace.name, report))
     write_json(json_file, report.to_json() | {"skipped_lines": dict(read.skipped)})
     if report.errors:
-        fail(f"{report.errors} of {report.requests} requests failed: {dict(report.first_errors)}")
+        failed = f"{report.errors} of {report.requests} requests failed; of each kind the first"
+        fail("\n  ".join((failed, *error_lines(report))))
 
 
 def _load(path: Path, block_size: int, on_bad_line: OnBadLine, max_requests: int | None) -> Trace:

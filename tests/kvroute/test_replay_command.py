@@ -109,6 +109,8 @@ async def test_failed_requests_end_with_1(tmp_path: Path) -> None:
     assert ended.code == 1
     assert json.loads(ended.stdout)["errors_by_kind"] == {"server_error": 1}
     assert "1 of 1 requests failed" in ended.stderr
+    assert "\n  server_error: " in ended.stderr
+    assert "{'" not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from loadgen import ComparisonSpec, PolicyRun, comparison_table, summarise
+from loadgen import Answer, ComparisonSpec, PolicyRun, Usage, comparison_table, summarise, verdict
 
 RUN = PolicyRun(summarise([], 1.0), 2, gpu_blocks=1_234, host_pinned_blocks=5, storage_blocks=6)
 
@@ -28,3 +28,14 @@ def test_table_and_json() -> None:
     told = RUN.to_json()
     assert (told["gpu_blocks"], told["host_pinned_blocks"], told["storage_blocks"]) == (1_234, 5, 6)
     assert (told["requests"], told["decisions"]) == (0, 2)
+
+
+def test_the_verdict_holds_the_last_policy_against_the_first() -> None:
+    def ran(cached: int, ttft_ms: float) -> PolicyRun:
+        usage = Usage(1_000, cached, 1)
+        return PolicyRun(summarise([Answer(0, 0.0, status=200, ttft_ms=ttft_ms, usage=usage)], 1.0))
+
+    runs = {"round_robin": ran(629, 85.6), "random": RUN, "cost": ran(814, 40.1)}
+    assert verdict(runs) == "round_robin → cost: cached 62.9 % → 81.4 %, TTFT p50 85.6 → 40.1 ms"
+    nothing = verdict({"random": RUN, "cost": RUN})
+    assert nothing == "random → cost: cached – → –, TTFT p50 – → – ms"

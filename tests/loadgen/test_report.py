@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from loadgen import Answer, ErrorKind, Usage, load_table, percentile, percentiles, summarise
+from loadgen import (
+    Answer,
+    ErrorKind,
+    Usage,
+    error_lines,
+    load_table,
+    percentile,
+    percentiles,
+    run_table,
+    summarise,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +97,22 @@ def test_table_has_a_column_a_run() -> None:
     assert "3 (busy 2, timed_out 1)" in text
     assert "15.0%" in text
     assert "20.0 / 28.0 / 29.8" in text
+
+
+def test_one_run_alone_tells_its_workers_and_of_many_the_busiest() -> None:
+    many = [Answer(i, 0.0, status=200, worker=f"[w{i}]") for i in range(20)]
+    busy = [Answer(20 + i, 0.0, status=200, worker="[w19]") for i in range(5)]
+    console = Console(file=io.StringIO(), width=120)
+    console.print(run_table("trace", summarise(many + busy, 1.0)))
+    assert isinstance(console.file, io.StringIO)
+    rows = [line.split() for line in console.file.getvalue().splitlines() if "requests by" in line]
+    assert ["requests", "by", "[w19]", "6"] in rows
+    assert rows[-1] == ["requests", "by", "4", "further", "workers", "4"]
+    assert len(rows) == 17
+
+
+def test_errors_are_a_line_a_kind() -> None:
+    assert error_lines(summarise(ANSWERS, 1.0)) == [
+        "busy: no worker (2 times)",
+        "timed_out: no details (1 times)",
+    ]

@@ -62,22 +62,22 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(path: Path, choice: TokenizerChoice = TokenizerChoice.AUTO) -> Tokenizer:
-    """Load a ``tokenizer.json`` and choose the library that encodes; the choice is logged.
+    """Load a ``tokenizer.json`` and choose the library that encodes; the choice is logged by the directory's name.
 
     Raises:
         PromptModelError: the file is no tokenizer, or the fast library was asked for and is missing or differs.
     """
-    reference = HfTokenizer(path)
+    reference, name = HfTokenizer(path), path.parent.name or path.name
     if choice is TokenizerChoice.HF:
-        logger.info("%s: encoding with tokenizers, as configured", path)
+        logger.info("%s: encoding with tokenizers, as configured", name)
         return reference
     fast = _load_fast(path, reference)
     if isinstance(fast, FastTokenizer):
-        logger.info("%s: encoding with fastokens, found equal to tokenizers", path)
+        logger.info("%s: encoding with fastokens, found equal to tokenizers", name)
         return fast
     if choice is TokenizerChoice.FAST:
         raise PromptModelError(f"{path}: {fast}")
-    logger.info("%s: encoding with tokenizers: %s", path, fast)
+    logger.info("%s: encoding with tokenizers: %s", name, fast)
     return reference
 
 

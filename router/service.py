@@ -71,6 +71,8 @@ async def serve(config: RouterConfig) -> None:
         router = await stack.enter_async_context(_router(config))
         logger.info("data port at http://%s", address_of(data_socket))
         logger.info("control port at http://%s", address_of(control_socket))
+        if not config.workers:
+            logger.info("no workers yet: add --worker or POST /workers on the control port")
         await _run(router, config, (data_socket, control_socket), stop)
 
 

@@ -110,7 +110,8 @@ FAST = load_tokenizer(BUNDLED, TokenizerChoice.AUTO)
 def test_the_choice_is_logged(choice: TokenizerChoice, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         tokenizer = load(BUNDLED, choice)
-    assert f"encoding with {tokenizer.backend}" in caplog.text
+    assert f": encoding with {tokenizer.backend}" in caplog.text
+    assert str(BUNDLED.parent) not in caplog.text
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"version": "1.0"}', "\x00"])

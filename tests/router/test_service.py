@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -87,6 +88,18 @@ async def service(*engines: StubEngine, **overrides: object) -> AsyncIterator[Se
                 stop()
             async with asyncio.timeout(10):
                 await task
+
+
+async def test_a_router_without_workers_says_what_it_lacks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "router.service")
+    async with stub_engine() as engine, service(engine) as router:
+        await router.ready()
+    assert "no workers yet" not in caplog.text
+    async with service(ready={"min_workers": 1}) as router:
+        await until(lambda: "no workers yet: add --worker or POST /workers" in caplog.text)
+        assert not await router.is_ready()
 
 
 async def test_one_url_is_enough() -> None:

@@ -24,28 +24,24 @@ from protocol import BlockStored, EventBatch, LiveMessage, encode_batch, live_fr
 BLOCK_SIZE = 16
 ANNOUNCEMENT_EVERY_S = 1.0
 
-_COMPLETION = json.dumps(
-    {
+_EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 150 + b'"}}]}\n\n'
+
+
+def completion(prompt_tokens: int) -> bytes:
+    """The one answer: all but the end of the announced prompt was cached, as its events say."""
+    cached = BLOCK_SIZE * max(prompt_tokens // BLOCK_SIZE - 2, 0)
+    message = {"role": "assistant", "content": "ok"}
+    usage: dict[str, object] = {"prompt_tokens": prompt_tokens, "completion_tokens": 1}
+    usage |= {"total_tokens": prompt_tokens + 1}
+    answer = {
         "id": "stub",
         "object": "chat.completion",
         "created": 0,
         "model": "stub",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "ok"},
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 500,
-            "completion_tokens": 1,
-            "total_tokens": 501,
-            "prompt_tokens_details": {"cached_tokens": 0},
-        },
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": usage | {"prompt_tokens_details": {"cached_tokens": cached}},
     }
-).encode()
-_EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 150 + b'"}}]}\n\n'
+    return _reply(json.dumps(answer).encode())
 
 
 def _reply(body: bytes, content_type: bytes = b"application/json") -> bytes:
@@ -63,8 +59,9 @@ def _chunk(data: bytes) -> bytes:
 class StubEngine(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, pages: dict[bytes, bytes]) -> None:
+    def __init__(self, pages: dict[bytes, bytes], answer: bytes) -> None:
         self._pages = pages
+        self._answer = answer
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._path = b""
@@ -97,7 +94,7 @@ class StubEngine(asyncio.Protocol):
             self._sender = asyncio.get_running_loop().create_task(self._stream(self._num_chunks))
             return
         page = self._pages.get(self._path)
-        self._transport.write(page if page is not None else _reply(_COMPLETION))
+        self._transport.write(page if page is not None else self._answer)
         if not self._parser.should_keep_alive():
             self._transport.close()
 
@@ -156,7 +153,9 @@ async def _serve(options: argparse.Namespace, tokens: list[int]) -> None:
             socket = stack.enter_context(context.socket(zmq.PUB))
             events_port = socket.bind_to_random_port("tcp://127.0.0.1")
             pages = discovery_pages(options.model, options.tokenizer, events_port)
-            server = await loop.create_server(partial(StubEngine, pages), "127.0.0.1", port)
+            server = await loop.create_server(
+                partial(StubEngine, pages, completion(len(tokens))), "127.0.0.1", port
+            )
             await stack.enter_async_context(server)
             group.create_task(server.serve_forever())
             group.create_task(_announce(socket, tokens))

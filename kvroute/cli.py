@@ -9,8 +9,12 @@ Exit codes: 0 all went well, 1 it did not, 2 wrong flags or configuration, 130 i
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
+
+from kvroute.help_page import plain_switches
 
 COMMANDS = ("serve", "worker", "demo", "scenario", "replay", "explain")
 
@@ -23,18 +27,38 @@ def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
         add_completion=False,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
     @app.callback()
-    def _root() -> None:
+    def _root(
+        *,
+        is_version: Annotated[
+            bool,
+            typer.Option(
+                "--version",
+                callback=_tell_version,
+                is_eager=True,
+                help="Show the version and exit.",
+            ),
+        ] = False,
+    ) -> None:
         """An HTTP front door for fleets of LLM engines that routes by their KV cache events."""
 
     for name in names:
         import_module(f"kvroute.commands.{name}").register(app)
+    plain_switches(app)
     return app
+
+
+def _tell_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"kvroute {version('kvroute')}")
+        raise typer.Exit
 
 
 def main() -> None:
     """Run the command that the arguments name."""
     named = sys.argv[1] if len(sys.argv) > 1 else ""
-    build_app([named] if named in COMMANDS else COMMANDS)(prog_name="kvroute")
+    names: Sequence[str] = [named] if named in COMMANDS else COMMANDS
+    build_app(() if named == "--version" else names)(prog_name="kvroute")

@@ -50,6 +50,12 @@ def run_service(service: Coroutine[None, None, None]) -> None:
         runner.run(service)
 
 
+def listen_words(host: str, port: int, error: OSError) -> str:
+    """What is wrong with the address where that is what is wrong; else the error's own words."""
+    words, tail, _ = (error.strerror or "").partition(" (while attempting to bind")
+    return f"cannot listen on {host}:{port}: {words}" if tail else str(error)
+
+
 def refuse(what: str) -> NoReturn:
     """End with 2: wrong flags or configuration. ``what`` names the bad field."""
     typer.echo(f"kvroute: {what}", err=True)

@@ -38,9 +38,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        raise PortInUseError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}"
-        ) from error
+        words = (error.strerror or str(error)).partition(" (while attempting to bind")[0]
+        raise PortInUseError(f"cannot listen on {host}:{port}: {words}") from error
 
 
 def address_of(sock: socket.socket) -> str:

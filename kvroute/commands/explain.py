@@ -37,7 +37,7 @@ def explain(
         Path | None, typer.Option(help="A whole request as JSON instead; - = stdin.")
     ] = None,
     api: Annotated[
-        str | None, typer.Option(help="chat, completions or generate; default: seen in the body.")
+        str | None, typer.Option(help="chat, completions or generate. [default: seen in the body]")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to name with a prompt.")] = None,
     token: Annotated[

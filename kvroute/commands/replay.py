@@ -45,7 +45,7 @@ def replay_trace(
     *,
     url: Annotated[str, typer.Option(help="Base URL of the server.")],
     model: Annotated[
-        str | None, typer.Option(help="The model to name; default: the server's first.")
+        str | None, typer.Option(help="The model to name. [default: the server's first]")
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -55,7 +55,7 @@ def replay_trace(
         PromptForm, typer.Option(help="tokens and generate send ids, exact to the block.")
     ] = PromptForm.TOKENS,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Directory of the model's tokenizer; default: bundled.")
+        Path | None, typer.Option(help="Directory of the model's tokenizer. [default: bundled]")
     ] = None,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens a hash id stands for.")] = 512,
     seed: Annotated[int, typer.Option(help="Another seed makes other prompts.")] = 0,

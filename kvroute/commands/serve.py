@@ -22,18 +22,29 @@ def register(app: typer.Typer) -> None:
 def serve_router(
     *,
     worker: Annotated[
-        list[str] | None, typer.Option(help="Base URL of an engine; repeat for each.")
+        list[str] | None,
+        typer.Option(metavar="URL", help="Base URL of an engine; repeat for each."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file; flags go before it.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address of the data port.")] = None,
-    port: Annotated[int | None, typer.Option(help="The data port; default 8080.")] = None,
-    control_host: Annotated[str | None, typer.Option(help="Address of the control port.")] = None,
-    control_port: Annotated[int | None, typer.Option(help="The control port [8081].")] = None,
-    policy: Annotated[PolicyName | None, typer.Option(help="Who gets a request [cost].")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address of the data port. [default: 0.0.0.0]")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="The data port. [default: 8080]")] = None,
+    control_host: Annotated[
+        str | None, typer.Option(help="Address of the control port. [default: 127.0.0.1]")
+    ] = None,
+    control_port: Annotated[
+        int | None, typer.Option(help="The control port. [default: 8081]")
+    ] = None,
+    policy: Annotated[
+        PolicyName | None, typer.Option(help="Who gets a request. [default: cost]")
+    ] = None,
     tokenizer: Annotated[
         list[str] | None, typer.Option(metavar="MODEL=DIR", help="A model's tokenizer; repeat.")
     ] = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="What is logged [info].")] = None,
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="What is logged. [default: info]")
+    ] = None,
 ) -> None:
     """Run the router in front of the given engines until SIGTERM.
 

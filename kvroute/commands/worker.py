@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from typer.models import OptionInfo
 
 from kvroute.logs import LogLevel, set_up_logging
-from kvroute.running import fail, refuse, run_service
+from kvroute.running import fail, listen_words, refuse, run_service
 from prompt import PromptModelError
 from worker.config import WorkerConfig
 from worker.prefetch import PrefetchPolicy
@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
 def _flag(field: str, says: str) -> OptionInfo:
     """An option that fills the field of the configuration, whose default it tells."""
     default = WorkerConfig.model_fields[field].default
-    shown: OptionInfo = typer.Option(help=says if default is None else f"{says} [{default}]")
+    shown: OptionInfo = typer.Option(
+        help=says if default is None else f"{says} [default: {default}]"
+    )
     return shown
 
 
@@ -36,7 +38,7 @@ def worker(
     port: Annotated[int | None, _flag("port", "Of HTTP; 0 = chosen.")] = None,
     model_name: Annotated[str | None, _flag("model_name", "The name requests use.")] = None,
     tokenizer: Annotated[
-        Path | None, _flag("tokenizer", "Directory of tokenizer and template; default: bundled.")
+        Path | None, _flag("tokenizer", "Directory of tokenizer and template. [default: bundled]")
     ] = None,
     page_size: Annotated[
         int | None, _flag("page_size", "Tokens a page, the block of the events.")
@@ -88,7 +90,7 @@ def worker(
     except PromptModelError as error:
         refuse(f"--tokenizer: {error}")
     except OSError as error:
-        fail(str(error))
+        fail(listen_words(config.host, config.port, error))
 
 
 def worker_config(flags: Mapping[str, object]) -> WorkerConfig:

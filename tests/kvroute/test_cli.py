@@ -1,5 +1,7 @@
 """The command line as such: which commands there are, and what mistakes do."""
 
+import socket
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,32 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 
 def test_help_shows_defaults_that_look_like_markup() -> None:
     _, output = invoke("serve", "--help")
-    assert "[cost]" in output
-    assert "[info]" in output
+    assert "[default: cost]" in output
+    assert "[default: 127.0.0.1]" in output
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("scenario", "refill")])
+def test_switches_are_shown_without_a_type(command: tuple[str, ...]) -> None:
+    code, output = invoke(*command, "-h")
+    assert code == 0
+    assert "--help" in output
+    assert "bool" not in output
+
+
+def test_the_version_is_told() -> None:
+    assert invoke("--version") == (0, f"kvroute {version('kvroute')}")
+
+
+@pytest.mark.parametrize("command", [("worker",), ("serve", "--control-port", "0")])
+def test_a_port_that_is_taken_is_named_once(
+    command: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, output = invoke(*command, "--host", "127.0.0.1", "--port", str(port))
+    assert code == 1
+    assert f"kvroute: cannot listen on 127.0.0.1:{port}: Address already in use" in output
+    assert "while attempting" not in output + capfd.readouterr().err
 
 
 MISTAKES = [

@@ -80,7 +80,7 @@ def _models(name: str, cards: Sequence[Mapping[str, object]]) -> OwnAnswer:
 
 
 def _json(status: int, body: Mapping[str, object], *more: RawHeader) -> OwnAnswer:
-    data = orjson.dumps(body)
+    data = orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
     length = (b"content-length", b"%d" % len(data))
     return OwnAnswer(status, [(b"content-type", b"application/json"), length, *more], data)
 

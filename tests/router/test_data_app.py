@@ -577,7 +577,8 @@ async def test_own_routes() -> None:
         waiting = await ask(door, "GET", "/ready", body=None)
         assert (waiting.status, waiting.values("retry-after")) == (503, ["1"])
         head = await ask(door, "HEAD", "/health", body=None)
-        assert (head.status, head.values("content-length")) == (200, ["15"])
+        assert (head.status, head.values("content-length")) == (200, ["16"])
+        assert waiting.body.endswith(b"}\n")
         listed = await ask(door, "GET", "/v1/models", body=None)
         assert json.loads(listed.body) == {"object": "list", "data": list(cards)}
         assert json.loads((await ask(door, "GET", "/v1/models/a/b", body=None)).body) == cards[0]

@@ -31,6 +31,7 @@ from pydantic_settings import (
 
 from prompt import TokenizerChoice
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from router.config_faults import FaultWords
 from router.config_sources import (
     ConfigError,
     EnvironmentVariables,
@@ -321,7 +322,9 @@ def load_config(
     try:
         merged: RouterConfig = Sources(**given)
     except ValidationError as error:
-        raise ConfigError("; ".join(_message(one) for one in error.errors())) from error
+        stronger = frozenset(given) | _set_by_variables(environ)
+        words = FaultWords(RouterConfig, path, contents, stronger)
+        raise ConfigError("; ".join(map(words.of, error.errors()))) from error
     except SettingsError as error:
         raise ConfigError(str(error)) from error
     return merged
@@ -337,8 +340,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _message(error: Mapping[str, Any]) -> str:
-    path = ".".join(str(part) for part in error["loc"])
-    text = "unknown field" if error["type"] == "extra_forbidden" else error["msg"]
-    text = text.removeprefix("Value error, ")
-    return f"{path}: {text}" if path else text
+def _set_by_variables(environ: Mapping[str, str]) -> frozenset[str]:
+    """Fields of the first level that variables may set, in whole or in part."""
+    names = (name.lower() for name in environ)
+    paths = (name.removeprefix("kvroute_") for name in names if name.startswith("kvroute_"))
+    return frozenset(path.split("__")[0] for path in paths)

@@ -1,0 +1,70 @@
+"""A fault of the configuration in words: the file where it stands there, the field's path, what is wrong.
+
+An unknown field comes with the known name that is nearest to it, where one is near.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+_Path = Sequence[int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultWords:
+    """What is needed to word a fault.
+
+    Attributes:
+        model: the configuration's.
+        file: its contents are ``contents``; None where there is none.
+        stronger: fields of the first level that flags or variables set, whatever the file says of them.
+    """
+
+    model: type[BaseModel]
+    file: Path | None
+    contents: Mapping[str, object]
+    stronger: frozenset[str]
+
+    def of(self, error: Mapping[str, Any]) -> str:
+        """The fault in a sentence, from one of a ``ValidationError``'s errors."""
+        where: _Path = error["loc"]
+        text = str(error["msg"]).removeprefix("Value error, ")
+        if error["type"] == "extra_forbidden":
+            text = "unknown field" + _hint(str(where[-1]), _names(self.model, where[:-1]))
+        path = ".".join(map(str, where))
+        in_file = where and where[0] not in self.stronger and _is_said(self.contents, where)
+        return ": ".join((*([str(self.file)] if in_file else []), *([path] if path else []), text))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _names(model: type[BaseModel], where: _Path) -> Iterable[str]:
+    """Fields of the section at the path; none where there is no section."""
+    for part in where:
+        if isinstance(part, int):
+            continue  # of a list, whose items are of one type
+        field = model.model_fields.get(part)
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        sections = (one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel))
+        section = next(sections, None)
+        if section is None:
+            return ()
+        model = section
+    return model.model_fields
+
+
+def _is_said(contents: object, where: _Path) -> bool:
+    """Does the file say something at the path?"""
+    for part in where:
+        items = dict(enumerate(contents)) if isinstance(contents, list) else contents
+        if not isinstance(items, Mapping) or part not in items:
+            return False
+        contents = items[part]
+    return True

@@ -139,7 +139,7 @@ def run_table(name: str, report: LoadReport) -> Table:
 def error_lines(report: LoadReport) -> list[str]:
     """The words on the first error of each kind, a line each."""
     return [
-        f"{kind}: {words or 'no details'} ({report.errors_by_kind.get(kind, 0):,} times)"
+        f"{kind}: {words or 'no details'} ({report.errors_by_kind.get(kind, 0):,}×)"
         for kind, words in report.first_errors.items()
     ]
 

@@ -113,6 +113,6 @@ def test_one_run_alone_tells_its_workers_and_of_many_the_busiest() -> None:
 
 def test_errors_are_a_line_a_kind() -> None:
     assert error_lines(summarise(ANSWERS, 1.0)) == [
-        "busy: no worker (2 times)",
-        "timed_out: no details (1 times)",
+        "busy: no worker (2×)",
+        "timed_out: no details (1×)",
     ]

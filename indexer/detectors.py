@@ -62,7 +62,8 @@ def _events_missing(look: Look) -> Evidence | None:
     """The rank has no event source, or serves requests and publishes nothing that tells of them."""
     book = look.book
     served = book.evidence.counters.served
-    if not any(source.rank == book.rank for source in book.spec.sources):
+    has_source = any(source.rank == book.rank for source in book.spec.sources)
+    if not (has_source or book.num_batches):
         return {"served_requests": served, "event_sources": 0}
     if served < _MIN_REQUESTS:
         return None

@@ -11,6 +11,7 @@ from indexer.trust import Trust
 from protocol import (
     EngineKind,
     EventBatch,
+    EventSource,
     Rank,
     Tier,
     WorkerId,
@@ -35,7 +36,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def fleet(engine: EngineKind) -> FleetIndex:
     index = FleetIndex()
-    index.add_worker(WorkerSpec(RANK.worker, "http://w", "m", engine), 0.0)
+    source = EventSource(RANK, "tcp://w:5557", "tcp://w:5657")
+    index.add_worker(WorkerSpec(RANK.worker, "http://w", "m", engine, sources=(source,)), 0.0)
     index.set_trust(RANK, Trust.EXACT, 0.0)
     return index
 

@@ -252,7 +252,7 @@ def _dispatched_at(dispatch: Dispatch) -> float:
 
 def _zeros(bits: Sequence[int]) -> Sequence[int]:
     """Indexes without a bit; a range where nothing follows the first of them."""
-    first = next((i for i, held in enumerate(bits) if not held), len(bits))
+    first = bits.index(0) if 0 in bits else len(bits)
     if not any(bits[first:]):
         return range(first, len(bits))
     return tuple(i for i in range(first, len(bits)) if not bits[i])

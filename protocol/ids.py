@@ -1,7 +1,6 @@
 """Identities: the names that must never be mixed up, each a type of its own."""
 
-from dataclasses import dataclass
-from typing import NewType, TypeAlias
+from typing import NamedTuple, NewType, TypeAlias
 
 BlockKey = NewType("BlockKey", int)
 """Our chained 64-bit hash over the tokens of a prompt up to the end of one block (unsigned)."""
@@ -17,9 +16,11 @@ EngineHash: TypeAlias = int | bytes
 """The engine's own block hash, opaque: an unsigned 64-bit number, or its bytes as published."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Rank:
-    """One data-parallel rank of one worker: the thing that holds a cache."""
+class Rank(NamedTuple):
+    """One data-parallel rank of one worker: the thing that holds a cache.
+
+    A tuple, for ranks are keys of many tables, and a tuple's hash is not computed in Python.
+    """
 
     worker: WorkerId
     dp_rank: int = 0

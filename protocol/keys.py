@@ -13,9 +13,8 @@ of their own. Model, adapter and salt select a key space; they never enter the c
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
-from typing import cast
+from typing import NamedTuple, cast
 
 from xxhash import xxh3_64_intdigest
 
@@ -29,9 +28,8 @@ class TokenRangeError(ValueError):
     """A token id is negative or beyond 32 bits: it has no key."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeySpace:
-    """Blocks are comparable within one key space only."""
+class KeySpace(NamedTuple):
+    """Blocks are comparable within one key space only. A tuple, for it is a key of tables."""
 
     model: str
     adapter: str | None = None

@@ -1,6 +1,5 @@
 """Stores, removals and clears of one rank: tiers, orphans, groups, placeholders, namespaces."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -482,8 +481,8 @@ def test_ranks_of_a_worker_are_apart_even_beyond_the_advertised_number() -> None
     fleet = SmallFleet(worker_spec("w", num_ranks=2))
     for dp_rank, count in ((0, 1), (1, 2), (5, 3)):
         event = BlockStored(A[:count], None, TOKENS[: 4 * count], 4, "GPU")
-        fleet.index.apply(replace(rank("w"), dp_rank=dp_rank), EventBatch(0.0, [event]), 0.0)
-    ranks = [replace(rank("w"), dp_rank=dp_rank) for dp_rank in (0, 1, 2, 5)]
+        fleet.index.apply(rank("w")._replace(dp_rank=dp_rank), EventBatch(0.0, [event]), 0.0)
+    ranks = [rank("w")._replace(dp_rank=dp_rank) for dp_rank in (0, 1, 2, 5)]
     assert [m.gpu_blocks for m in fleet.index.match(PROMPT, ranks, 0.0)] == [1, 2, 0, 3]
     fleet.index.check()
 

@@ -8,6 +8,9 @@ what waited for it is adopted.
 Stores and removals are set operations a (tier, hash): doing one twice changes nothing and is counted. An
 engine that keeps a second physical copy (vLLM, for a while) is under-claimed from the first removal on; a
 count would never come down again where stores are repeated without removals.
+
+An engine may give blocks of two namespaces one hash while its events name the namespaces. Then the hash names
+both blocks (*namesakes*), and the first removal ends both claims.
 """
 
 from collections import Counter
@@ -23,6 +26,7 @@ from indexer.remembered import Remembered
 from protocol import EngineHash, Tier
 
 Place = Callable[[Piece, Ref], Sequence[Ref]]
+_MAX_NAMESAKES = 8  # of one hash
 
 
 class GroupLedger:
@@ -52,6 +56,7 @@ class GroupLedger:
         self._names: Remembered[EngineHash, Ref] = Remembered(limits.remembered)
         self._unnamed: set[EngineHash] = set()
         self._unkeyable: set[EngineHash] = set()
+        self._namesakes: dict[tuple[Tier, EngineHash], list[Ref]] = {}
         self.parking = Parking(limits.orphans)
         self.doubled: Remembered[int, None] = Remembered(limits.doubled)
         self.unnamed_left_at: float | None = None
@@ -62,8 +67,11 @@ class GroupLedger:
         return len(self._unnamed)
 
     def held(self, tier: Tier) -> Iterator[tuple[EngineHash, Ref]]:
-        """The named hashes of a tier and their blocks."""
-        return ((h, ref) for h, ref in self._tiers[tier].items() if ref is not None)
+        """The named hashes of a tier and their blocks; a hash comes again with each namesake."""
+        yield from ((h, ref) for h, ref in self._tiers[tier].items() if ref is not None)
+        for (at, block_hash), refs in self._namesakes.items():
+            if at is tier:
+                yield from ((block_hash, ref) for ref in refs)
 
     def hashes(self, tier: Tier) -> Collection[EngineHash]:
         """The hashes of a tier, named or not."""
@@ -106,6 +114,8 @@ class GroupLedger:
             before = held[block_hash]
             if before is None:
                 held[block_hash] = ref
+                fresh.append(ref)
+            elif before != ref and self._add_namesake(tier, block_hash, ref):
                 fresh.append(ref)
             again.append((block_hash, ref if before is None else before))
         self._claims.announce(tier, fresh)
@@ -162,6 +172,8 @@ class GroupLedger:
             if ref is not None:
                 remember[block_hash] = ref
                 gone.append(ref)
+                if self._namesakes:
+                    gone += self._namesakes.pop((tier, block_hash), ())
                 continue
             self.unnamed_left_at = now
             if not self._is_held(block_hash):
@@ -184,13 +196,14 @@ class GroupLedger:
         held = self._tiers[tier]
         if not held:
             return
+        self._claims.withdraw(tier, [ref for _, ref in self.held(tier)])
+        self._namesakes = {at: refs for at, refs in self._namesakes.items() if at[0] is not tier}
         latest = list(held)[-self._limits.remembered :]
         for block_hash in latest:
             ref = held[block_hash]
             if ref is not None:
                 self._names.young[block_hash] = ref
         self._names.turn()
-        self._claims.withdraw(tier, [ref for ref in held.values() if ref is not None])
         held.clear()
         self._unnamed = {h for h in self._unnamed if self._is_held(h)}
         self._unkeyable &= self._unnamed
@@ -210,6 +223,27 @@ class GroupLedger:
         assert self._unnamed == unnamed, f"unnamed: {self._unnamed ^ unnamed}"
         assert self._unkeyable <= unnamed, f"unkeyable, not held: {self._unkeyable - unnamed}"
         assert not unnamed & named, f"named on one tier only: {unnamed & named}"
+        assert len(self._namesakes) <= self._limits.namesakes
+        for (tier, block_hash), refs in self._namesakes.items():
+            first = self._tiers[tier][block_hash]
+            assert first is not None, f"namesakes of what is not held: {refs}"
+            assert len({first, *refs}) == len(refs) + 1, f"a namesake twice: {first}, {refs}"
+
+    def _add_namesake(self, tier: Tier, block_hash: EngineHash, ref: Ref) -> bool:
+        """Let a hash that is held name one more block; False where it does so already, or at the bound."""
+        refs = self._namesakes.get((tier, block_hash))
+        if refs is None:
+            if len(self._namesakes) >= self._limits.namesakes:
+                self._skips[ClaimSkip.NAMESAKE] += 1
+                return False
+            refs = self._namesakes[tier, block_hash] = []
+        if ref in refs:
+            return False
+        if len(refs) >= _MAX_NAMESAKES:
+            self._skips[ClaimSkip.NAMESAKE] += 1
+            return False
+        refs.append(ref)
+        return True
 
     def _note_duplicates(self, tier: Tier, again: Sequence[tuple[EngineHash, Ref]]) -> None:
         self._claims.duplicates[tier] += len(again)

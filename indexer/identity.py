@@ -33,6 +33,7 @@ class ClaimSkip(StrEnum):
     BLOCK_SIZE_MIXED = "block_size_mixed"  # blocks: of another size than their parent
     TOO_MANY_GEOMETRIES = "too_many_geometries"  # blocks: of sizes beyond the bound
     AFTER_UNIDENTIFIED = "after_unidentified"  # blocks: in a chain after one of the above
+    NAMESAKE = "namesake"  # blocks: beyond the bound of those that share a hash
     SELF_PARENT = "self_parent"  # blocks
     PARENT_CYCLE = "parent_cycle"  # blocks
     UNRESOLVED = "unresolved"  # blocks without tokens under a hash never heard of
@@ -104,10 +105,18 @@ def multimodal_id(identifier: str | bytes) -> int:
     return xxh3_64_intdigest(raw, SEED)
 
 
+def read_namespace(event: BlockStored) -> tuple[str | None, str | None]:
+    """Adapter and salt as a store names them; None where it names none."""
+    if event.lora_id is None and not (event.extra_keys and any(event.extra_keys)):
+        return event.lora_name or None, event.cache_salt or None
+    identity = _Identity(event)
+    return identity.adapter, identity.salt
+
+
 def read_piece(event: BlockStored, skips: Counter[ClaimSkip]) -> Piece:
     """What one store says of its blocks. ``skips`` counts the blocks that stay unidentified."""
     count, block_size = len(event.block_hashes), event.block_size
-    adapter, salt, num_known = event.lora_name, event.cache_salt, count
+    adapter, salt, num_known = event.lora_name or None, event.cache_salt or None, count
     multimodal: Mapping[int, Sequence[int]] | None = None
     if event.lora_id is not None or (event.extra_keys and any(event.extra_keys)):
         identity = _Identity(event)
@@ -157,8 +166,8 @@ class _Identity:
     __slots__ = ("adapter", "multimodal", "num_known", "salt")
 
     def __init__(self, event: BlockStored) -> None:
-        self.salt = event.cache_salt
-        self.adapter = event.lora_name
+        self.salt = event.cache_salt or None
+        self.adapter = event.lora_name or None
         if self.adapter is None and event.lora_id is not None:
             self.adapter = f"#{event.lora_id}"
         self.multimodal: dict[int, list[int]] | None = None
@@ -167,7 +176,7 @@ class _Identity:
             self._read_extra_keys(event)
 
     def _read_extra_keys(self, event: BlockStored) -> None:
-        if event.lora_name is None and event.lora_id is not None:
+        if not event.lora_name and event.lora_id is not None:
             self._adopt_adapter_name(event.extra_keys or ())
         for index, items in enumerate((event.extra_keys or ())[: self.num_known]):
             is_first = index == 0 and event.parent_hash is None

@@ -14,7 +14,7 @@ from typing import assert_never
 from indexer.block_index import BlockIndex, Ref
 from indexer.group_ledger import GroupLedger
 from indexer.host_history import HostHistory
-from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_piece
+from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_namespace, read_piece
 from indexer.limits import IndexLimits
 from indexer.parent_links import ParentLinks
 from indexer.placement import Placement
@@ -145,8 +145,8 @@ class RankLedger:
             if not overdue:
                 continue
             for group in self._groups.values():
-                hashes = [h for h, ref in group.held(tier) if ref in overdue]
-                group.remove(tier, hashes, now)
+                hashes = dict.fromkeys(h for h, ref in group.held(tier) if ref in overdue)
+                group.remove(tier, list(hashes), now)
                 dropped += len(hashes)
         return dropped
 
@@ -170,7 +170,8 @@ class RankLedger:
 
     def residency(self, tier: Tier) -> list[EngineHash]:
         """Engine hashes of the announced claims on a tier, over all groups."""
-        return [h for group in self._groups.values() for h, _ in group.held(tier)]
+        groups = self._groups.values()
+        return [h for group in groups for h in dict.fromkeys(h for h, _ in group.held(tier))]
 
     def check(self) -> None:
         """Verify ledgers against the index; O(all blocks)."""
@@ -204,7 +205,7 @@ class RankLedger:
                 self.history.lose()
             return
         known = self._known_refs(group, hashes)
-        if known is not None:
+        if known is not None and self._is_of_its_namespace(event, known[0]):
             group.store(tier, hashes, known)
         else:
             self._store_piece(group, tier, read_piece(event, self.skips))
@@ -328,6 +329,16 @@ class RankLedger:
                 return None
             refs.append(ref)
         return refs
+
+    def _is_of_its_namespace(self, event: BlockStored, ref: Ref) -> bool:
+        """Whether the event speaks of the namespace that its first block is known in."""
+        space = self._index.space_of(ref)
+        assert space is not None
+        adapter, salt = read_namespace(event)
+        known = space.key_space
+        if event.parent_hash is None:
+            return (adapter, salt) == (known.adapter, known.salt)
+        return adapter in (None, known.adapter) and salt in (None, known.salt)  # else its parent's
 
     def _group_of(self, event: BlockStored) -> GroupLedger | None:
         """The ledger of a store's cache group; None where the group makes no claims."""

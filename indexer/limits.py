@@ -11,6 +11,7 @@ class IndexLimits:
         orphans: parked blocks whose parent is unknown.
         unresolved: blocks announced without tokens and not yet named otherwise.
         groups: cache groups that make claims.
+        namesakes: hashes a group that name blocks of several namespaces; further blocks are not credited.
         observed: blocks held by evidence alone.
         predicted: blocks dispatched and not yet heard of.
         remembered: hashes a tier that were held a while ago, in each of two generations.
@@ -37,6 +38,7 @@ class IndexLimits:
     orphans: int = 8_192
     unresolved: int = 8_192
     groups: int = 16
+    namesakes: int = 4_096
     observed: int = 65_536
     predicted: int = 65_536
     remembered: int = 2_048

@@ -330,7 +330,7 @@ class Exchange:
         counters = self._relay.counters
         counters.reported_cached_tokens += usage.cached_tokens
         counters.reported_prompt_tokens += usage.prompt_tokens or 0
-        counters.predicted_cached_tokens += _predicted_tokens(lease.plan.decision)
+        counters.predicted_cached_tokens += lease.plan.matched_tokens
 
     def _own_headers(self, lease: Lease) -> list[RawHeader]:
         own = [(REQUEST_ID, self._forward.plan.request_id.encode())]
@@ -364,14 +364,3 @@ def _exclusions(decision: Decision) -> frozenset[str]:
 def is_unknown_model(decision: Decision) -> bool:
     """Was every rank excluded because it serves another model?"""
     return _exclusions(decision) == {Exclusion.OTHER_MODEL}
-
-
-def _predicted_tokens(decision: Decision) -> int:
-    chosen = decision.chosen
-    for candidate in decision.candidates:
-        if chosen is not None and (candidate.worker, candidate.dp_rank) == (
-            chosen.worker,
-            chosen.dp_rank,
-        ):
-            return candidate.matched_tokens
-    return 0

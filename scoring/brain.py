@@ -71,6 +71,7 @@ class Plan:
     """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own.
 
     ``num_ranks`` is how many the worker has: beyond one, the request must be pinned to its rank.
+    ``matched_tokens`` of the prompt are held by the rank, as far as is known.
     """
 
     plan_id: int
@@ -78,6 +79,7 @@ class Plan:
     url: str
     decision: Decision
     num_ranks: int = 1
+    matched_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

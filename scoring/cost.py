@@ -43,25 +43,32 @@ class Hit(NamedTuple):
     storage: float
 
 
-class Price(NamedTuple):
-    """One rank's cost, with what it rests on.
+class PromptCost(NamedTuple):
+    """What a prompt alone costs on a rank, whatever else the rank is busy with.
 
     Attributes:
-        cost_ms: sum of the five terms.
+        ms: sum of the three terms.
         uncached_tokens: to be prefilled.
         work: the same stretched by attention, in tokens at the short-prompt rate.
         hit: what is reused; ``storage`` is 0 where it is not worth fetching.
     """
 
-    cost_ms: float
-    queue_ms: float
+    ms: float
     prefill_ms: float
     load_back_ms: float
     fetch_ms: float
-    decode_ms: float
     uncached_tokens: float
     work: float
     hit: Hit
+
+
+class Price(NamedTuple):
+    """One rank's cost: the sum of the five terms."""
+
+    cost_ms: float
+    queue_ms: float
+    decode_ms: float
+    prompt: PromptCost
 
 
 NO_HIT = Hit(0.0, 0.0, 0.0)
@@ -97,22 +104,11 @@ def usable_hit(match: RankMatch, prompt_tokens: int) -> Hit:
     return Hit((gpu + predicted) * size, host * size, storage * size)
 
 
-def price(
-    rates: CostRates,
-    prompt_tokens: int,
-    hit: Hit,
-    *,
-    queued_work: int,
-    in_flight: int,
-    answer_tokens: int = ANSWER_TOKENS,
-) -> Price:
-    """Cost of one prompt on one rank. O(1).
+def prompt_cost(rates: CostRates, prompt_tokens: int, hit: Hit) -> PromptCost:
+    """Cost of one prompt on an idle rank. O(1).
 
     Args:
         prompt_tokens: length of the prompt; 0 where it is not known, which leaves load alone.
-        queued_work: prefill work booked on the rank, in tokens at the short-prompt rate.
-        in_flight: requests on the rank; each of them is in the batch when this one decodes.
-        answer_tokens: what the answer may have at most, as far as the decode term looks.
     """
     per_token = rates.prefill_ms_per_token
     gpu, host, storage = hit
@@ -125,21 +121,30 @@ def price(
         if is_too_short or work * per_token + fetch_ms >= without * per_token:
             uncached, work, fetch_ms = uncached + storage, without, 0.0
             hit = Hit(gpu, host, 0.0)
-    queue_ms = queued_work * per_token
     prefill_ms = work * per_token
     load_back_ms = host * rates.load_back_ms_per_token
+    ms = prefill_ms + load_back_ms + fetch_ms
+    return PromptCost(ms, prefill_ms, load_back_ms, fetch_ms, uncached, work, hit)
+
+
+def price(
+    rates: CostRates,
+    prompt: PromptCost,
+    *,
+    queued_work: int,
+    in_flight: int,
+    answer_tokens: int = ANSWER_TOKENS,
+) -> Price:
+    """Cost of one prompt on a rank that is busy with others. O(1).
+
+    Args:
+        queued_work: prefill work booked on the rank, in tokens at the short-prompt rate.
+        in_flight: requests on the rank; each of them is in the batch when this one decodes.
+        answer_tokens: what the answer may have at most, as far as the decode term looks.
+    """
+    queue_ms = queued_work * rates.prefill_ms_per_token
     decode_ms = in_flight * rates.decode_ms_per_request * answer_tokens
-    return Price(
-        queue_ms + prefill_ms + load_back_ms + fetch_ms + decode_ms,
-        queue_ms,
-        prefill_ms,
-        load_back_ms,
-        fetch_ms,
-        decode_ms,
-        uncached,
-        work,
-        hit,
-    )
+    return Price(queue_ms + prompt.ms + decode_ms, queue_ms, decode_ms, prompt)
 
 
 def _work(rates: CostRates, uncached: float, prompt_tokens: int) -> float:

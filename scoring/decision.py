@@ -1,6 +1,6 @@
 """The decision record: where a request went and why, as a dry run, a log line and an answer show it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -93,7 +93,7 @@ class Decision:
     prompt_tokens: int | None
     chosen: RankName | None
     reason: Reason
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
     num_candidates: int = 0
     excluded: Mapping[str, int] = field(default_factory=dict)
     timing_us: Mapping[str, int] = field(default_factory=dict)

@@ -45,9 +45,9 @@ def open_plan(weighing: Weighing, option: Option, now: float) -> OpenPlan:
     fall = None
     if not request.is_streaming:
         starts_at = now + price.queue_ms / 1e3
-        own_ms = price.prefill_ms + price.load_back_ms + price.fetch_ms
-        fall = Fall(starts_at, starts_at + own_ms / 1e3)
-    lease = option.row.book.open(round(price.uncached_tokens), round(price.work), fall)
+        fall = Fall(starts_at, starts_at + price.prompt.ms / 1e3)
+    prompt = price.prompt
+    lease = option.row.book.open(round(prompt.uncached_tokens), round(prompt.work), fall)
     return OpenPlan(
         row=option.row,
         lease=lease,
@@ -91,7 +91,7 @@ def speed_sample(
         return NoSample.NO_TOKENS
     if plan.option.queued_tokens:
         return NoSample.QUEUED
-    hit = plan.option.price.hit
+    hit = plan.option.price.prompt.hit
     cached = hit.gpu + hit.host + hit.storage
     expected_s = model.load_back_s(round(hit.host)) + model.fetch_s(round(hit.storage))
     if reported is not None and reported != cached:

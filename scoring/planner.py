@@ -124,7 +124,8 @@ class Planner:
         if weighing.prompt is not None:
             self._index.predict(rank, weighing.prompt, now)
         spec = option.row.entry.spec
-        return Plan(plan_id, rank, spec.url, decision, spec.num_ranks)
+        matched = option.match.matched_tokens if option.match is not None else 0
+        return Plan(plan_id, rank, spec.url, decision, spec.num_ranks, matched)
 
     def first_byte(self, plan_id: int, now: float) -> None:
         """The first byte of the answer's content came: prefill is over. Idempotent, O(blocks)."""

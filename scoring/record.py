@@ -1,7 +1,9 @@
 """Records: a weighing and its ranking, written down as a `Decision`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
 
+from scoring.cost import Price
 from scoring.decision import Candidate, Decision, Exclusion, RankName, Reason
 from scoring.policies import Option, PolicyName, Ranking
 from scoring.prefix_index import GuardedIndex
@@ -19,7 +21,7 @@ def decision_of(
     weighing: Weighing,
     ranking: Ranking,
     policy: PolicyName,
-    candidates: tuple[Candidate, ...],
+    candidates: Sequence[Candidate],
     rates: CostRates | None,
     score_ns: int,
 ) -> Decision:
@@ -55,59 +57,111 @@ def decision_of(
     )
 
 
+class WeighedCandidates(Sequence[Candidate]):
+    """Candidates that are written out when somebody first reads them: most records are never read.
+
+    Args:
+        options: eligible ranks, best first, with a match each.
+        excluded: written out already, for what they say of the rank changes.
+    """
+
+    __slots__ = ("_excluded", "_options", "_written")
+
+    def __init__(self, options: list[Option], excluded: tuple[Candidate, ...]) -> None:
+        self._options = options
+        self._excluded = excluded
+        self._written: tuple[Candidate, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._options) + len(self._excluded)
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Candidate]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | Sequence[Candidate]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and self._all() == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _all(self) -> tuple[Candidate, ...]:
+        if self._written is None:
+            self._written = (*map(_weighed, self._options), *self._excluded)
+        return self._written
+
+
 def candidates_of(
     weighing: Weighing,
     ranking: Ranking,
     index: GuardedIndex,
     now: float,
     limit: int | None = MAX_CANDIDATES,
-) -> tuple[Candidate, ...]:
+) -> Sequence[Candidate]:
     """The ranked options, best first, then the excluded; the first ``limit`` (None: all)."""
-    shown = [_weighed(option, index, now) for option in ranking.options[:limit]]
-    if limit is not None and len(shown) >= limit:
-        return tuple(shown)
-    excluded = list(weighing.excluded)
-    if weighing.resolution.num_others:
-        excluded += ((row, Exclusion.OTHER_MODEL) for row in weighing.resolution.others)
-    room = None if limit is None else limit - len(shown)
-    shown += (_excluded(row, reason, index, now) for row, reason in excluded[:room])
-    return tuple(shown)
+    options = ranking.options[:limit]
+    room = None if limit is None else limit - len(options)
+    left_out: tuple[Candidate, ...] = ()
+    if room != 0 and (weighing.excluded or weighing.resolution.num_others):
+        excluded = list(weighing.excluded)
+        if weighing.resolution.num_others:
+            excluded += ((row, Exclusion.OTHER_MODEL) for row in weighing.resolution.others)
+        left_out = tuple(_excluded(row, reason, index, now) for row, reason in excluded[:room])
+    if options and options[0].match is None:
+        return (*(_unmatched(option, index, now) for option in options), *left_out)
+    return WeighedCandidates(options, left_out)
 
 
-def _weighed(option: Option, index: GuardedIndex, now: float) -> Candidate:
+def _weighed(option: Option) -> Candidate:
     row, match, price, in_flight, queued_tokens = option
+    assert match is not None, "options have a match each, or none of them has"
+    return Candidate(
+        worker=row.rank.worker,
+        dp_rank=row.rank.dp_rank,
+        eligible=True,
+        excluded_by=None,
+        trust=match.trust,
+        block_size=match.block_size,
+        gpu_blocks=match.gpu_blocks,
+        host_pinned_blocks=match.host_pinned_blocks,
+        storage_blocks=match.storage_blocks,
+        predicted_blocks=match.predicted_blocks,
+        observed_blocks=match.observed_blocks,
+        matched_tokens=match.matched_tokens,
+        in_flight=in_flight,
+        queued_prefill_tokens=queued_tokens,
+        terms_ms=_terms_ms(price),
+        cost_ms=price.cost_ms,
+    )
+
+
+def _unmatched(option: Option, index: GuardedIndex, now: float) -> Candidate:
+    row, _, price, in_flight, queued_tokens = option
     rank = row.rank
-    terms = {
+    return Candidate(
+        *(rank.worker, rank.dp_rank, True, None, index.trust(rank, now)),
+        *(row.entry.spec.block_size or 1, 0, 0, 0, 0, 0, 0),
+        *(in_flight, queued_tokens, _terms_ms(price), price.cost_ms),
+    )
+
+
+def _terms_ms(price: Price) -> dict[str, float]:
+    return {
         "queue": price.queue_ms,
-        "prefill": price.prefill_ms,
-        "load_back": price.load_back_ms,
-        "fetch": price.fetch_ms,
+        "prefill": price.prompt.prefill_ms,
+        "load_back": price.prompt.load_back_ms,
+        "fetch": price.prompt.fetch_ms,
         "decode": price.decode_ms,
     }
-    if match is None:
-        return Candidate(
-            *(rank.worker, rank.dp_rank, True, None, index.trust(rank, now)),
-            *(row.entry.spec.block_size or 1, 0, 0, 0, 0, 0, 0),
-            *(in_flight, queued_tokens, terms, price.cost_ms),
-        )
-    return Candidate(
-        rank.worker,
-        rank.dp_rank,
-        True,  # noqa: FBT003  the fields in their order: keywords cost a third more
-        None,
-        match.trust,
-        match.block_size,
-        match.gpu_blocks,
-        match.host_pinned_blocks,
-        match.storage_blocks,
-        match.predicted_blocks,
-        match.observed_blocks,
-        match.matched_tokens,
-        in_flight,
-        queued_tokens,
-        terms,
-        price.cost_ms,
-    )
 
 
 def _excluded(row: RankRow, reason: Exclusion, index: GuardedIndex, now: float) -> Candidate:

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from indexer.match import Prompt
+from indexer.match import Prompt, RankMatch
+from indexer.trust import Trust
 from protocol import BlockKey, num_tokens
 from scoring.brain import PlanRequest
-from scoring.cost import ANSWER_TOKENS, NO_HIT, price, usable_hit
+from scoring.cost import ANSWER_TOKENS, NO_HIT, PromptCost, price, prompt_cost, usable_hit
 from scoring.decision import Exclusion
 from scoring.policies import Option
 from scoring.prefix_index import GuardedIndex
-from scoring.rates import RateTable
+from scoring.rates import CostRates, RateTable
 from scoring.worker_table import RankRow, Resolution
 
 Timer = Callable[[], int]
@@ -95,20 +96,36 @@ class Scale:
         limit = weighing.request.max_output_tokens
         answer = ANSWER_TOKENS if limit is None else max(min(limit, ANSWER_TOKENS), 1)
         rates_of, add = self.rates.rates, weighing.options.append
+        last_held = _NOTHING
+        last_rates: CostRates | None = None
+        own: PromptCost | None = None
         for row, match in zip(eligible, matches or repeat(None)):  # noqa: B905  one of them is endless
             book = row.book
             num_running = book.in_flight
             tokens, work = book.queued(now) if num_running else (0, 0)
-            hit = usable_hit(match, length) if match is not None else NO_HIT
-            cost = price(
-                rates_of(row.rank.worker),
-                length,
-                hit,
-                queued_work=work,
-                in_flight=num_running,
-                answer_tokens=answer,
-            )
+            rates, held = rates_of(row.rank.worker), _held(match)
+            if (
+                own is None or rates is not last_rates or held != last_held
+            ):  # most ranks are like the one before
+                last_rates, last_held = rates, held
+                hit = NO_HIT if match is None else usable_hit(match, length)
+                own = prompt_cost(rates, length, hit)
+            cost = price(rates, own, queued_work=work, in_flight=num_running, answer_tokens=answer)
             add(Option(row, match, cost, num_running, tokens))
+
+
+_Held = tuple[int, int, int, int, int, Trust | None]
+_NOTHING: _Held = (0, 0, 0, 0, 0, None)
+
+
+def _held(match: RankMatch | None) -> _Held:
+    """All of a match that the cost of a prompt depends on."""
+    if match is None:
+        return _NOTHING
+    return (
+        match.gpu_blocks, match.host_pinned_blocks, match.storage_blocks,
+        match.predicted_blocks, match.block_size, match.trust,
+    )  # fmt: skip
 
 
 def _eligible(weighing: Weighing) -> list[RankRow]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from indexer.match import RankMatch
 from indexer.trust import Trust
 from protocol import DEFAULT_ENGINE_MODEL
-from scoring.cost import NO_HIT, Hit, price, usable_hit
+from scoring.cost import NO_HIT, Hit, Price, price, prompt_cost, usable_hit
 from scoring.rates import CostRates, RateTable
 from tests.scoring.fleet import rank
 
@@ -26,20 +26,33 @@ def match(
     return RankMatch(rank("w"), trust, block_size, gpu, host, storage, predicted)
 
 
+def priced(
+    prompt_tokens: int,
+    hit: Hit = NO_HIT,
+    rates: CostRates = RATES,
+    *,
+    queued_work: int = 0,
+    in_flight: int = 0,
+) -> Price:
+    """A prompt on a rank that is busy with this."""
+    own = prompt_cost(rates, prompt_tokens, hit)
+    return price(rates, own, queued_work=queued_work, in_flight=in_flight)
+
+
 def cost_ms(prompt_tokens: int, hit: Hit = NO_HIT, rates: CostRates = RATES) -> float:
-    return price(rates, prompt_tokens, hit, queued_work=0, in_flight=0).cost_ms
+    return priced(prompt_tokens, hit, rates).cost_ms
 
 
 def test_the_documented_example() -> None:
     hit = usable_hit(match(gpu=96, host=32), 12_035)
-    found = price(RATES, 12_035, hit, queued_work=2_048, in_flight=3)
+    found = priced(12_035, hit, queued_work=2_048, in_flight=3)
     assert found.queue_ms == pytest.approx(256.0)
-    assert found.prefill_ms == pytest.approx(572.0, abs=0.1)
-    assert found.load_back_ms == pytest.approx(51.2)
-    assert found.fetch_ms == 0
+    assert found.prompt.prefill_ms == pytest.approx(572.0, abs=0.1)
+    assert found.prompt.load_back_ms == pytest.approx(51.2)
+    assert found.prompt.fetch_ms == 0
     assert found.decode_ms == pytest.approx(12.0)
     assert found.cost_ms == pytest.approx(891.2, abs=0.1)
-    assert found.uncached_tokens == 12_035 - 8_192
+    assert found.prompt.uncached_tokens == 12_035 - 8_192
 
 
 @pytest.mark.parametrize(
@@ -64,9 +77,8 @@ def test_hit_weights_emerge_from_the_default_rates(hit: Hit, weight: float) -> N
 def test_prefill_agrees_with_the_engine_model() -> None:
     for prompt, cached in [(100, 0), (100_000, 0), (100_000, 90_000), (53_000, 26_500)]:
         expected = DEFAULT_ENGINE_MODEL.prefill_s(prompt - cached, cached) * 1e3
-        assert price(
-            RATES, prompt, Hit(cached, 0, 0), queued_work=0, in_flight=0
-        ).prefill_ms == pytest.approx(expected)
+        found = prompt_cost(RATES, prompt, Hit(cached, 0, 0))
+        assert found.prefill_ms == pytest.approx(expected)
 
 
 def test_decode_agrees_with_the_engine_model() -> None:
@@ -74,12 +86,13 @@ def test_decode_agrees_with_the_engine_model() -> None:
     step = DEFAULT_ENGINE_MODEL.decode_step_s
     for others in (0, 1, 20):
         expected = 8 * (step(others + 1) - step(1)) * 1e3
-        found = price(RATES, 100, NO_HIT, queued_work=0, in_flight=others)
+        found = priced(100, in_flight=others)
         assert found.decode_ms == pytest.approx(expected)
 
 
 def test_a_short_answer_is_slowed_for_as_long_as_it_lasts() -> None:
-    found = price(RATES, 100, NO_HIT, queued_work=0, in_flight=10, answer_tokens=1)
+    own = prompt_cost(RATES, 100, NO_HIT)
+    found = price(RATES, own, queued_work=0, in_flight=10, answer_tokens=1)
     assert found.decode_ms == pytest.approx(5.0)
 
 
@@ -87,10 +100,10 @@ def test_a_short_answer_is_slowed_for_as_long_as_it_lasts() -> None:
     ("storage", "is_fetched"), [(64, False), (192, False), (256, True), (6_400, True)]
 )
 def test_storage_is_fetched_from_the_prefetch_threshold_on(storage: int, is_fetched: bool) -> None:
-    found = price(RATES, 10_000, Hit(0, 0, storage), queued_work=0, in_flight=0)
-    assert (found.fetch_ms > 0) is is_fetched
-    assert found.hit.storage == (storage if is_fetched else 0)
-    assert found.uncached_tokens == (10_000 - storage if is_fetched else 10_000)
+    found = priced(10_000, Hit(0, 0, storage))
+    assert (found.prompt.fetch_ms > 0) is is_fetched
+    assert found.prompt.hit.storage == (storage if is_fetched else 0)
+    assert found.prompt.uncached_tokens == (10_000 - storage if is_fetched else 10_000)
 
 
 def test_storage_slower_than_prefill_is_left_alone() -> None:
@@ -139,14 +152,15 @@ def test_terms_are_never_negative_and_sum_up(
     found: RankMatch, prompt_tokens: int, queued_work: int, in_flight: int
 ) -> None:
     hit = usable_hit(found, prompt_tokens)
-    result = price(RATES, prompt_tokens, hit, queued_work=queued_work, in_flight=in_flight)
-    terms = result[1:6]
+    result = priced(prompt_tokens, hit, queued_work=queued_work, in_flight=in_flight)
+    own = result.prompt
+    terms = (result.queue_ms, result.decode_ms, *own[1:4])
     assert min(terms) >= 0
     assert sum(terms) == pytest.approx(result.cost_ms)
     assert min(hit) >= 0
     assert sum(hit) <= max(prompt_tokens - 1, 0)
-    assert result.uncached_tokens + sum(result.hit) == pytest.approx(prompt_tokens)
-    assert prompt_tokens == 0 or result.uncached_tokens >= 1
+    assert own.uncached_tokens + sum(own.hit) == pytest.approx(prompt_tokens)
+    assert prompt_tokens == 0 or own.uncached_tokens >= 1
 
 
 @given(st.integers(2, 400), st.integers(0, 300))

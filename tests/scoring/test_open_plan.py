@@ -6,7 +6,7 @@ from indexer.match import RankMatch
 from indexer.trust import Trust
 from protocol import DEFAULT_ENGINE_MODEL
 from scoring.brain import Outcome, OutcomeKind
-from scoring.cost import NO_HIT, Hit, Price
+from scoring.cost import NO_HIT, Hit, Price, PromptCost
 from scoring.open_plan import OpenPlan, is_covered, speed_sample
 from scoring.policies import Option
 from scoring.speeds import NoSample
@@ -27,7 +27,7 @@ def plan_of(
 ) -> OpenPlan:
     """A plan decided at 10 s, on a rank with blocks of 16; None blocks: no lookup."""
     match = None if gpu_blocks is None else RankMatch(ROW.rank, Trust.EXACT, 16, gpu_blocks)
-    price = Price(0, 0, 0, 0, 0, 0, 0, 0, hit)
+    price = Price(0, 0, 0, PromptCost(0, 0, 0, 0, 0, 0, hit))
     return OpenPlan(
         row=ROW,
         lease=ROW.book.open(0, 0),

@@ -151,8 +151,8 @@ def _workers(parts: ControlParts) -> APIRouter:
     async def add_worker(new: NewWorker) -> WorkerView:
         """Add a worker; it takes part once it has described itself."""
         try:
-            entry = WorkerEntry(url=new.url, name=new.name)
-            record = registry.add(WorkerId(entry.worker), entry.url, clock())
+            entry = WorkerEntry.model_validate(new.model_dump())
+            record = registry.add(WorkerId(entry.worker), entry.url, clock(), entry.named_events())
         except ValidationError as error:
             raise HTTPException(400, _first_fault(error)) from error
         except (WorkerExistsError, RegistryFullError) as error:

@@ -10,9 +10,20 @@ _CUT = "…"
 
 
 def plain(text: str, max_chars: int = MAX_TEXT) -> str:
-    """The text, cut to ``max_chars`` and a mark, with ``?`` for each lone surrogate. O(``max_chars``)."""
+    """The text on one line: cut to ``max_chars`` and a mark, white space as spaces, ``?`` for what is not printable.
+
+    O(``max_chars``). Nothing in it can move a cursor, begin a line of a log or fail to be written.
+    """
     cut = text if len(text) <= max_chars else text[:max_chars] + _CUT
-    return writable(cut)
+    if cut.isprintable():
+        return cut
+    return "".join(map(_printable, cut))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else "?"
 
 
 def writable(text: str) -> str:

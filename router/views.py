@@ -19,13 +19,24 @@ class _View(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class NewEvents(BaseModel):
+    """Event endpoints of a new worker, in place of those that the engine tells: those of rank 0."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    endpoint: str
+    replay_endpoint: str | None = None
+    topic: str = ""
+
+
 class NewWorker(BaseModel):
-    """Body of ``POST /workers``."""
+    """Body of ``POST /workers``: the fields of a worker in the configuration file."""
 
     model_config = ConfigDict(extra="forbid")
 
     url: str
     name: str | None = None
+    events: NewEvents | None = None
 
 
 class WorkerChange(BaseModel):

@@ -26,6 +26,7 @@ from protocol import (
 )
 from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
+from router.discovery import NamedEvents
 from router.fleet_debug import FleetDebug
 from router.metrics import MetricSources
 from router.prompt_reader import PromptReader, ReadRequest
@@ -94,6 +95,17 @@ async def test_workers_come_change_and_go() -> None:
             assert gone.status_code == 404
 
 
+async def test_a_worker_comes_with_event_endpoints_that_it_does_not_tell_itself() -> None:
+    events = {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5657", "topic": "kv"}
+    with fleet() as one:
+        async with control(one) as (client, _):
+            body = {"url": "http://w0:1", "events": events}
+            assert (await client.post("/workers", json=body)).status_code == 201
+        assert one.registry.record(WorkerId("w0:1")).events == NamedEvents(
+            "tcp://*:5557", "tcp://*:5657", "kv"
+        )
+
+
 BAD_URLS = [
     "http://é:1",
     "http://a:0",
@@ -122,6 +134,11 @@ BAD_URLS = [
         *(({"url": url}, 400) for url in BAD_URLS),
         ({"url": "http://a:1", "name": "a\nb"}, 400),
         ({"url": "http://a:1", "name": "two words"}, 400),
+        ({"url": "http://a:1", "events": {"endpoint": "ipc://a"}}, 400),
+        ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "replay_endpoint": ""}}, 400),
+        ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "topic": "a\nb"}}, 400),
+        ({"url": "http://a:1", "events": {}}, 422),
+        ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "replay": "x"}}, 422),
         ({"url": 1}, 422),
         ({}, 422),
         ({"url": "http://a", "nmae": "x"}, 422),
@@ -133,7 +150,8 @@ async def test_bad_workers_are_refused(body: dict[str, object], status: int) -> 
             answer = await client.post("/workers", json=body)
             assert answer.status_code == status
             if status == 400:
-                assert answer.json()["detail"].split(":")[0] in ("url", "name")
+                field = answer.json()["detail"].split(":")[0]
+                assert field in ("url", "name") or field.startswith("events.")
         assert one.registry.records() == []
 
 

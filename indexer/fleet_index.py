@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from indexer.actions import ForgetReason
 from indexer.block_index import BlockIndex, Run
-from indexer.family import Family, Geometry
 from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
-from indexer.match import Prompt, RankMatch
+from indexer.match import Geometry, Prompt, RankMatch
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
 from indexer.rank_state import IndexStats, RankState
 from indexer.trust import Trust
@@ -35,7 +34,6 @@ class FleetIndex:
         self._books: dict[Rank, RankBook] = {}
         self._board = FindingBoard(limits)
         self._skips: Counter[ClaimSkip] = Counter()
-        self._families: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Family] = {}
 
     # Membership
 
@@ -50,8 +48,7 @@ class FleetIndex:
             self._specs[spec.worker] = spec
             for book in self._books.values():
                 if book.rank.worker == spec.worker:
-                    book.rename(spec, self._family(spec))
-            self._drop_families()
+                    book.rename(spec)
             return
         self.remove_worker(spec.worker)
         self._specs[spec.worker] = spec
@@ -66,7 +63,6 @@ class FleetIndex:
             book = self._books.pop(rank)
             self._skips.update(book.ledger.skips)
             book.close()
-        self._drop_families()
 
     # What streams tell
 
@@ -121,16 +117,14 @@ class FleetIndex:
             One match a rank, in the same order; an empty one where nothing is known.
         """
         books = [self._books.get(rank) for rank in ranks]
-        searches: dict[tuple[Family, Geometry], list[int]] = {}
+        searches: dict[Geometry, list[int]] = {}
         for book in books:
             if book is not None:
-                for lookup in book.lookups:
-                    searches.setdefault(lookup, []).append(book.slot)
+                for geometry in book.lookups:
+                    searches.setdefault(geometry, []).append(book.slot)
         best: dict[int, tuple[int, Run]] = {}
-        for (family, geometry), slots in searches.items():
-            key_space = family.key_space(prompt, geometry)
-            if key_space is not None:
-                self._search(prompt, key_space, slots, best)
+        for (size, is_eagle), slots in searches.items():
+            self._search(prompt, prompt.space(size, is_eagle=is_eagle), slots, best)
         return [
             RankMatch(rank, Trust.NONE, DEFAULT_BLOCK_SIZE)
             if book is None
@@ -248,17 +242,9 @@ class FleetIndex:
         return book
 
     def _open_book(self, rank: Rank, spec: WorkerSpec, now: float) -> RankBook:
-        book = RankBook(rank, spec, self._family(spec), self._blocks, self._limits, now)
+        book = RankBook(rank, spec, self._blocks, self._limits, now)
         self._books[rank] = book
         return book
-
-    def _family(self, spec: WorkerSpec) -> Family:
-        names = (spec.model, spec.aliases, spec.adapters)
-        return self._families.setdefault(names, Family(*names))
-
-    def _drop_families(self) -> None:
-        used = {book.family for book in self._books.values()}
-        self._families = {k: family for k, family in self._families.items() if family in used}
 
     def _search(
         self,

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from indexer.trust import Trust
 from protocol import BlockKey, KeySpace, Rank, TokenBytes, block_keys
 
+Geometry = tuple[int, bool]
+"""(block size in tokens, blocks are overlapping pairs): what selects a rank's key spaces."""
+
 
 @dataclass(slots=True)
 class RankMatch:
@@ -41,6 +44,7 @@ class Prompt:
 
     Attributes:
         tokens: packed ids of the whole prompt.
+        model: the model's own name; what else a request may call it is resolved by whoever asks.
     """
 
     __slots__ = ("_keys", "adapter", "model", "salt", "tokens")

@@ -14,12 +14,11 @@ from indexer.block_index import BlockIndex, Run
 from indexer.dispatches import Dispatches
 from indexer.engine_version import are_events_believed
 from indexer.evidence import Evidence, Verdict
-from indexer.family import Family, Geometry
 from indexer.hit_audit import HitAudit
 from indexer.identity import ClaimSkip
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
-from indexer.match import Prompt, RankMatch
+from indexer.match import Geometry, Prompt, RankMatch
 from indexer.parity import Parity
 from indexer.predictions import withdraw
 from indexer.prompt_blocks import PromptBlocks
@@ -56,14 +55,12 @@ class RankBook:
         self,
         rank: Rank,
         spec: WorkerSpec,
-        family: Family,
         index: BlockIndex,
         limits: IndexLimits,
         now: float,
     ) -> None:
         self.rank = rank
         self.spec = spec
-        self.family = family
         self.added_at = now
         self.is_believed = are_events_believed(spec.engine, spec.version)
         self.ledger = RankLedger(
@@ -88,12 +85,12 @@ class RankBook:
         self._is_contradicted = False
         self._is_incomplete = False
         self._nothing_found: RankMatch | None = None
-        self._lookups: Sequence[tuple[Family, Geometry]] = ()
+        self._lookups: Sequence[Geometry] = ()
         self._num_geometries: int | None = None
 
-    def rename(self, spec: WorkerSpec, family: Family) -> None:
+    def rename(self, spec: WorkerSpec) -> None:
         """The worker is the same one, with other aliases, adapters or details."""
-        self.spec, self.family = spec, family
+        self.spec = spec
         self.is_believed = are_events_believed(spec.engine, spec.version)
         self._num_geometries = None
 
@@ -234,27 +231,27 @@ class RankBook:
     @property
     def geometry(self) -> Geometry:
         """The geometry that most of the rank's events use; the advertised one before the first."""
-        return self.lookups[0][1]
+        return self.lookups[0]
 
     @property
-    def lookups(self) -> Sequence[tuple[Family, Geometry]]:
-        """Where the rank is looked up, the most used geometry first; the longest match wins."""
+    def lookups(self) -> Sequence[Geometry]:
+        """At which the rank is looked up, the most used one first; the longest match wins."""
         used = self.ledger.geometries
         if len(used) != self._num_geometries:
             self._num_geometries = len(used)
             first = [geometry for geometry, _ in used.most_common(_MAX_LOOKUPS)]
             advertised = (self.spec.block_size or DEFAULT_BLOCK_SIZE, False)
-            self._lookups = [(self.family, geometry) for geometry in first or [advertised]]
+            self._lookups = first or [advertised]
         return self._lookups
 
     def blocks(self, prompt: Prompt) -> PromptBlocks:
         """The prompt as the rank would keep it; no block where it does not serve the model."""
-        geometry = self.geometry
-        key_space = self.family.key_space(prompt, geometry)
-        if key_space is None:
-            return PromptBlocks(prompt.space(geometry[0], is_eagle=geometry[1]), (), prompt.tokens)
-        keys = prompt.keys(geometry[0], is_eagle=geometry[1])
-        return PromptBlocks(key_space, keys, prompt.tokens)
+        size, is_eagle = self.geometry
+        key_space = prompt.space(size, is_eagle=is_eagle)
+        serves = prompt.model == self.spec.model
+        return PromptBlocks(
+            key_space, prompt.keys(size, is_eagle=is_eagle) if serves else (), prompt.tokens
+        )
 
     def tick(self, now: float) -> None:
         """Expire what is too old."""

@@ -487,17 +487,21 @@ def test_ranks_of_a_worker_are_apart_even_beyond_the_advertised_number() -> None
     fleet.index.check()
 
 
-def test_models_are_apart_and_aliases_are_not() -> None:
+def test_models_are_apart() -> None:
+    """Whatever their workers call them besides: a prompt comes with the model's own name."""
     fleet = SmallFleet(
-        worker_spec("w", model="m1", aliases=("alias",), adapters=("ad",)),
+        worker_spec("w", model="m1", aliases=("m2",), adapters=("ad",)),
         worker_spec("v", model="m2"),
     )
     fleet.store("w", A[:3], TOKENS[:12])
     fleet.store("w", B[:2], TOKENS[:8], lora_name="ad")
     fleet.store("v", A[:1], TOKENS[:4])
-    for model, w, v in [("m1", 3, 0), ("alias", 3, 0), ("m2", 0, 1), ("ad", 2, 0), ("x", 0, 0)]:
-        request = prompt(TOKENS, model)
+    for model, adapter, w, v in [("m1", None, 3, 0), ("m2", None, 0, 1), ("m1", "ad", 2, 0), ("x", None, 0, 0)]:  # fmt: skip
+        request = prompt(TOKENS, model, adapter)
         assert (fleet.run("w", request)[0], fleet.run("v", request)[0]) == (w, v), model
+        for worker in ("w", "v"):
+            fleet.serve(worker, request, 0)  # evidence of a model that it does not serve is none
+    assert fleet.run("v", prompt(TOKENS, "m1"))[0] == fleet.run("w", prompt(TOKENS, "m2"))[0] == 0
 
 
 def test_queued_events_of_a_removed_worker_bring_nothing_back(fleet: SmallFleet) -> None:
@@ -518,7 +522,7 @@ def test_new_details_of_a_worker_keep_its_claims() -> None:
     fleet = SmallFleet(worker_spec("w"))
     fleet.store("w", A[:3], TOKENS[:12])
     fleet.index.add_worker(worker_spec("w", aliases=("alias",), max_model_len=9), fleet.now)
-    assert fleet.run("w", prompt(TOKENS, "alias")) == (3, 0, 0)
+    assert fleet.run("w", PROMPT) == (3, 0, 0)
     fleet.index.add_worker(worker_spec("w", sources=()), fleet.now)
     assert fleet.run("w", PROMPT) == (0, 0, 0)
     fleet.index.check()

@@ -32,12 +32,14 @@ from protocol.keys import (
     num_tokens,
     pack_tokens,
 )
+from protocol.long_batch import BatchScan, LongEvents
 from protocol.tiers import Tier, tier_of
 
 __all__ = [
     "DEFAULT_ENGINE_MODEL",
     "AllBlocksCleared",
     "BadFramesError",
+    "BatchScan",
     "BlockKey",
     "BlockRemoved",
     "BlockStored",
@@ -49,6 +51,7 @@ __all__ = [
     "KeySpace",
     "KvEvent",
     "LiveMessage",
+    "LongEvents",
     "Rank",
     "ReplayEnd",
     "ReplayReply",

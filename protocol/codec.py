@@ -72,10 +72,9 @@ def decode_batch(payload: bytes) -> EventBatch:
         UndecodablePayloadError: not msgpack, or no timestamp and event list in it.
     """
     fields = _batch_fields(_unpack(payload))
-    ts = fields.get("ts")
-    events = fields.get("events")
-    if isinstance(ts, bool) or not isinstance(ts, int | float) or not isinstance(events, list):
-        raise UndecodablePayloadError("no timestamp and event list in the payload")
+    ts, events = batch_time(fields), fields.get("events")
+    if not isinstance(events, list):
+        raise UndecodablePayloadError("no event list in the payload")
     read: list[KvEvent] = []
     skipped: list[SkipReason] = []
     for raw in events:
@@ -83,7 +82,7 @@ def decode_batch(payload: bytes) -> EventBatch:
             read.append(_event(raw))
         except _SkipError as skip:
             skipped.append(skip.reason)
-    return EventBatch(float(ts), read, _batch_rank(fields), skipped)
+    return EventBatch(ts, read, batch_rank(fields), skipped)
 
 
 def encode_batch(batch: EventBatch) -> bytes:
@@ -134,12 +133,33 @@ def _batch_fields(raw: object) -> Mapping[object, object]:
     raise UndecodablePayloadError("neither an array nor a map")
 
 
-def _batch_rank(fields: Mapping[object, object]) -> int | None:
+def batch_time(fields: Mapping[object, object]) -> float:
+    """Publisher's clock of a batch, by the batch's fields.
+
+    Raises:
+        UndecodablePayloadError: there is none.
+    """
+    ts = fields.get("ts")
+    if isinstance(ts, bool) or not isinstance(ts, int | float):
+        raise UndecodablePayloadError("no timestamp in the payload")
+    return float(ts)
+
+
+def batch_rank(fields: Mapping[object, object]) -> int | None:
+    """The rank that a batch names, under whatever name; None where it names none."""
     for name in _RANK_NAMES:
         rank = fields.get(name)
         if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0:
             return rank
     return None
+
+
+def read_event(raw: object) -> KvEvent | SkipReason:
+    """Read one event of a batch, as unpacked, or say why it is left out."""
+    try:
+        return _event(raw)
+    except _SkipError as skip:
+        return skip.reason
 
 
 def _event(raw: object) -> KvEvent:

@@ -1,0 +1,118 @@
+"""Payloads read in steps say what they say read in one go."""
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from protocol import (
+    AllBlocksCleared,
+    BatchScan,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    UndecodablePayloadError,
+    decode_batch,
+    encode_batch,
+)
+
+STORED = {
+    "type": "BlockStored",
+    "block_hashes": [1],
+    "parent_block_hash": None,
+    "token_ids": [1, 2],
+    "block_size": 2,
+}
+REMOVED = ["BlockRemoved", [7], "GPU"]
+CLEARED = ["AllBlocksCleared"]
+
+
+def scanned(payload: bytes, step: int) -> EventBatch | None:
+    scan = BatchScan(payload)
+    for _ in range(len(payload) + 2):
+        if scan.proceed(step):
+            return scan.batch
+    raise AssertionError("the scan does not end")
+
+
+def assert_same(payload: bytes, step: int) -> None:
+    batch = scanned(payload, step)
+    try:
+        expected = decode_batch(payload)
+    except UndecodablePayloadError:
+        assert batch is None
+        return
+    assert batch is not None
+    assert (batch.ts, batch.dp_rank) == (expected.ts, expected.dp_rank)
+    assert list(batch.skipped) == list(expected.skipped)
+    assert list(batch.events) == list(expected.events)
+    assert list(batch.events) == list(expected.events), "a second walk"
+    assert len(batch.events) == len(expected.events)
+    clears = [e for e in expected.events if e == AllBlocksCleared()]
+    assert getattr(batch.events, "num_clears", len(clears)) == len(clears)
+
+
+events = st.lists(
+    st.sampled_from([STORED, REMOVED, CLEARED, ["AllBlocksCleared", "GPU"], ["Other"], 5, {}, []]),
+    max_size=12,
+)
+numbers = st.floats(allow_nan=False) | st.integers(-5, 5) | st.none() | st.booleans()
+batches = (
+    st.builds(lambda ts, found, rank: [ts, found, rank], numbers, events | st.none(), numbers)
+    | st.builds(lambda ts, found: [ts, found], numbers, events)
+    | st.builds(lambda ts, found, more: [ts, found, 1, more], numbers, events, events)
+    | st.dictionaries(
+        st.sampled_from(["ts", "events", "rank", "dp_rank", "more"]) | st.integers(0, 3),
+        numbers | events,
+    )
+    | st.lists(numbers, max_size=2)
+    | numbers
+)
+
+
+@given(batches, st.integers(1, 5))
+def test_any_batch_reads_as_in_one_go(batch: Any, step: int) -> None:
+    assert_same(msgpack.packb(batch), step)
+
+
+@given(st.binary(max_size=60), st.integers(1, 3))
+@example(b"", 1)
+def test_any_bytes_read_as_in_one_go(payload: bytes, step: int) -> None:
+    assert_same(payload, step)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [[1.5, [STORED, REMOVED, CLEARED], 3], {"events": [STORED, REMOVED], "ts": 2, "dp_rank": 1}],
+)
+def test_truncated_or_prolonged(batch: object) -> None:
+    payload = msgpack.packb(batch)
+    for length in range(len(payload)):
+        assert scanned(payload[:length], 1) is None
+    assert scanned(payload + b"\x00", 1) is None
+
+
+def test_events_named_twice() -> None:
+    pair = msgpack.packb("events") + msgpack.packb([CLEARED])
+    empty = msgpack.packb("events") + msgpack.packb([])
+    payload = b"\x83" + msgpack.packb("ts") + msgpack.packb(1.0) + pair + empty
+    assert_same(payload, 1)
+    assert_same(b"\x83" + msgpack.packb("events") + b"\xc0" + payload[1:-8] + b"", 2)
+
+
+def test_a_long_batch_is_read_in_steps() -> None:
+    stores = [BlockStored([i], i - 1, [i] * 16, 16, "GPU") for i in range(1, 3000)]
+    batch = EventBatch(7.0, [*stores, BlockRemoved([1], "GPU"), AllBlocksCleared()], 2)
+    payload = encode_batch(batch)
+    scan = BatchScan(payload)
+    steps = 1
+    while not scan.proceed(100):
+        assert scan.batch is None
+        steps += 1
+    assert steps >= 30
+    assert scan.batch is not None
+    assert list(scan.batch.events) == batch.events
+    assert scan.batch.events[0] == stores[0]
+    assert scan.batch.events[-2:] == batch.events[-2:]

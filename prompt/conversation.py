@@ -18,8 +18,7 @@ function alone and no tools under tool_choice none, and keeps the role developer
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from prompt.content_format import ContentFormat
 from prompt.errors import NoTokensError, NoTokensReason
@@ -37,8 +36,7 @@ _REFUSED_VARIABLES = frozenset({"chat_template", "tokenize"})
 Message = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """What a chat template is given.
 
     Attributes:

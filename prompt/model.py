@@ -20,8 +20,8 @@ releases the interpreter's lock.
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2.exceptions import TemplateSyntaxError
 
@@ -39,8 +39,7 @@ MAX_TEXT_CHARS = 32 << 20
 _UNSUPPORTED_FIELDS = ("prompt_embeds", "input_embeds", "image_data", "audio_data", "video_data")
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTokens:
+class PromptTokens(NamedTuple):
     """A prompt as the engine will see it, and what it cost to find out."""
 
     tokens: TokenBytes

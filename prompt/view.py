@@ -6,8 +6,8 @@ business. Only a body that is no JSON object at all is refused here.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import orjson
 
@@ -40,8 +40,7 @@ def api_of_path(path: str) -> Api:
     return _API_OF_PATH.get(path.removesuffix("/"), Api.OTHER)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
+class RequestView(NamedTuple):
     """The fields that routing looks at, beside the whole parsed body.
 
     Attributes:

@@ -11,7 +11,8 @@ two workers closed their connection without a byte goes to no third one: it may 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from protocol import Rank
 from router.answer import Answer
@@ -61,8 +62,7 @@ _REFUSALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(NamedTuple):
     """One request as it goes on to a worker.
 
     Attributes:
@@ -231,7 +231,7 @@ class Exchange:
         """
         relay, request = self._relay, self._forward.plan
         if self._excluded:
-            request = replace(request, excluded=self._excluded)
+            request = request._replace(excluded=self._excluded)
         now = relay.clock()
         try:
             plan = relay.brain.plan(request, now)
@@ -349,9 +349,9 @@ def _second_question(request: PlanRequest, decision: Decision) -> PlanRequest | 
     """
     reasons = _exclusions(decision)
     if request.tokens is not None and Exclusion.PROMPT_TOO_LONG in reasons:
-        return replace(request, tokens=None)
+        return request._replace(tokens=None)
     if request.api == "other" and request.model is not None and is_unknown_model(decision):
-        return replace(request, model=None)
+        return request._replace(model=None)
     return None
 
 

@@ -8,7 +8,7 @@ repeats included.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 RawHeader = tuple[bytes, bytes]
@@ -38,8 +38,7 @@ _LOCATIONS = frozenset({b"location", b"content-location"})
 _BODILESS = frozenset({204, 304})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """What the front door reads in a client's header section, and what of it goes on.
 
     Attributes:
@@ -63,8 +62,7 @@ class RequestHead:
     via: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerHead:
+class AnswerHead(NamedTuple):
     """A worker's header section as the client gets it, and what the front door reads in it.
 
     Attributes:

@@ -19,6 +19,8 @@ from router.errors import ErrorKind, FrontDoorError
 logger = logging.getLogger(__name__)
 
 _BODILESS = frozenset({204, 304})
+_INTERNAL = (ErrorKind.INTERNAL, "the router failed on this request")
+_STOPPING = (ErrorKind.STOPPING, "the router is stopping")
 
 
 class FrontDoorCycle(RequestResponseCycle):
@@ -26,18 +28,18 @@ class FrontDoorCycle(RequestResponseCycle):
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Run the application to its end, and answer in its place what it leaves unanswered."""
-        refusal = FrontDoorError(ErrorKind.INTERNAL, "the router failed on this request")
+        has_failed = True
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
-            refusal = FrontDoorError(ErrorKind.STOPPING, "the router is stopping")
+            has_failed = False
         except Exception:
             logger.exception("an application failed on a request")
         if not self.response_complete and not self.disconnected:
             if self.response_started:
                 self.break_off()
             else:
-                await self._refuse(refusal)
+                await self._refuse(_INTERNAL if has_failed else _STOPPING)
         self.on_response = _nothing
 
     async def send(self, message: ASGISendEvent) -> None:
@@ -125,7 +127,8 @@ class FrontDoorCycle(RequestResponseCycle):
             self.transport.close()
             self.on_response()
 
-    async def _refuse(self, refusal: FrontDoorError) -> None:
+    async def _refuse(self, reason: tuple[ErrorKind, str]) -> None:
+        refusal = FrontDoorError(*reason)
         headers = [*refusal.headers(), (b"connection", b"close")]
         await self.send(
             {"type": "http.response.start", "status": refusal.status, "headers": headers}

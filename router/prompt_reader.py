@@ -8,8 +8,8 @@ counted with its reason.
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from prompt import (
     Api,
@@ -35,8 +35,7 @@ class PromptModelSource(Protocol):
         """By the name that a request uses; a request without one means the only model there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(NamedTuple):
     """What was read.
 
     Attributes:
@@ -47,7 +46,7 @@ class ReadRequest:
 
     view: RequestView | None = None
     tokens: TokenBytes | None = None
-    timing_us: Mapping[str, int] = field(default_factory=dict)
+    timing_us: Mapping[str, int] = MappingProxyType({})
     unrouted: str | None = None
 
 

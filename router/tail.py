@@ -12,7 +12,7 @@ seen, and then the engine has reported nothing.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TAIL_BYTES = 4096
 _SLACK_BYTES = 32 * 1024
@@ -29,8 +29,7 @@ _ERROR_DATA = (
 _NO_ERROR_DATA = (b'{"error":null', b'{"error": null')
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens as the engine reports them; None where it reports nothing."""
 
     prompt_tokens: int | None = None

@@ -6,9 +6,9 @@ Every plan is finished exactly once, whatever became of the request.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from protocol import Rank, TokenBytes
 from scoring.decision import Decision
@@ -39,8 +39,7 @@ class OutcomeKind(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanRequest(NamedTuple):
     """What the brain needs to know of one request.
 
     Attributes:
@@ -63,11 +62,10 @@ class PlanRequest:
     max_output_tokens: int | None = None
     is_streaming: bool = False
     excluded: frozenset[Rank] = frozenset()
-    timing_us: Mapping[str, int] = field(default_factory=dict)
+    timing_us: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own.
 
     ``num_ranks`` is how many the worker has: beyond one, the request must be pinned to its rank.
@@ -82,8 +80,7 @@ class Plan:
     matched_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How it ended, with what the engine reported (None where it reported nothing)."""
 
     kind: OutcomeKind

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from indexer.trust import Trust
 
@@ -33,8 +35,7 @@ class Exclusion(StrEnum):
     PROMPT_TOO_LONG = "prompt_too_long"
 
 
-@dataclass(frozen=True, slots=True)
-class RankName:
+class RankName(NamedTuple):
     """A rank as the record names it."""
 
     worker: str
@@ -67,8 +68,7 @@ class Candidate:
     cost_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """One routing decision.
 
     Attributes:
@@ -95,7 +95,7 @@ class Decision:
     reason: Reason
     candidates: Sequence[Candidate]
     num_candidates: int = 0
-    excluded: Mapping[str, int] = field(default_factory=dict)
-    timing_us: Mapping[str, int] = field(default_factory=dict)
-    rates: Mapping[str, str] = field(default_factory=dict)
-    rate_values: Mapping[str, float] = field(default_factory=dict)
+    excluded: Mapping[str, int] = MappingProxyType({})
+    timing_us: Mapping[str, int] = MappingProxyType({})
+    rates: Mapping[str, str] = MappingProxyType({})
+    rate_values: Mapping[str, float] = MappingProxyType({})

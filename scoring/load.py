@@ -16,6 +16,7 @@ Every number is an integer, so that what is booked and released cancels exactly.
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from protocol import Rank
 
@@ -28,8 +29,7 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class Fall:
+class Fall(NamedTuple):
     """When the prefill of a request that is not streamed is expected to run, monotonic seconds."""
 
     starts_at: float

@@ -58,6 +58,7 @@ class StubBrain:
             self.urls[rank.worker],
             _decision(request, rank, {}),
             self.num_ranks,
+            matched_tokens=8,
         )
         self.open[plan.plan_id] = plan
         return plan

@@ -1,129 +1,43 @@
 """The client side of the proxy: one request to a worker, its answer chunk by chunk, faults by name.
 
-A thin shell over aiohttp that turns every way in which a worker can fail into one ``UpstreamError``.
-Connections are kept alive and reused; nothing is decompressed, redirected, retried or remembered here: one
-``send`` delivers a request once at most.
-The pool itself has no bound: the front door bounds requests in flight.
+    send ──▶ pool: a kept connection, or a new one ──▶ connection: write, parse ──▶ answer: read
 
-Timeouts: connecting, waiting for the first body byte, and silence between chunks. None bounds a live
-answer as a whole, and none runs while a slow client makes the relay stop reading.
+Every way in which a worker can fail is one ``UpstreamError``. Connections are kept alive and reused; nothing
+is decompressed, redirected, retried or remembered here: one ``send`` delivers a request once at most.
+
+Timeouts: connecting, waiting for the head and for the first body byte, and silence between chunks. None
+bounds a live answer as a whole, and none runs while a slow client makes the relay stop reading.
 """
 
 import asyncio
-import io
+import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from enum import StrEnum
+from contextlib import asynccontextmanager
 
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
+from router.upstream_answer import UpstreamAnswer, UpstreamTimeouts
+from router.upstream_faults import Fault, UpstreamError
+from router.upstream_pool import UpstreamPool
+from router.upstream_request import request_head
 
-from router.headers import RawHeader, is_sendable
+__all__ = [
+    "Fault",
+    "Upstream",
+    "UpstreamAnswer",
+    "UpstreamError",
+    "UpstreamTimeouts",
+    "open_upstream",
+]
 
-# Engines on uvicorn close idle connections after 5 s: let go before they do.
-_KEEP_ALIVE_S = 4.0
-_MAX_HEADER_BYTES = 64 * 1024
-_MAX_HEADERS = 512
-_LARGE_BODY_BYTES = 256 * 1024
-_AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-
-
-class Fault(StrEnum):
-    """How a worker failed a request."""
-
-    CONNECT = "connect"  # refused, unresolved, or no connection in time
-    RESET = "reset"  # closed or reset before or within its answer
-    TIMEOUT = "timeout"  # silent for too long
-    MALFORMED = "malformed"  # what it sent is no HTTP
-    UNHEALTHY = "unhealthy"  # silent, while its health says that it will not answer
-
-
-class UpstreamError(Exception):
-    """A worker failed. ``fault`` says how."""
-
-    def __init__(self, fault: Fault, detail: str) -> None:
-        super().__init__(f"{fault}: {detail}")
-        self.fault = fault
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamTimeouts:
-    """Seconds; see the module's docstring."""
-
-    connect_s: float = 5.0
-    first_byte_s: float = 600.0
-    idle_s: float = 300.0
-
-
-class UpstreamAnswer:
-    """One answer, as it arrives. Close it on every path; a complete one is already released."""
-
-    __slots__ = ("_idle_s", "_protocol", "_response", "headers", "status")
-
-    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
-        connection = response.connection
-        self._response = response
-        self._protocol = connection.protocol if connection is not None else None
-        self._idle_s: float | None = idle_s
-        self.status = response.status
-        self.headers: Sequence[RawHeader] = response.raw_headers
-
-    @property
-    def is_complete(self) -> bool:
-        """Has the whole body been read?"""
-        return self._response.content.at_eof()
-
-    async def read(self) -> bytes:
-        """Whatever has arrived, waiting for at least a byte; empty at the end of the body.
-
-        Raises:
-            UpstreamError: the worker broke off or fell silent.
-        """
-        try:
-            chunk = await self._response.content.readany()
-        except aiohttp.ServerTimeoutError as error:
-            raise UpstreamError(Fault.TIMEOUT, "silent within its answer") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamError(Fault.RESET, str(error)) from error
-        if self._idle_s is not None and chunk:
-            self._watch_idle(self._idle_s)
-        if self._response.content.at_eof():
-            self._refuse_reset()
-        return chunk
-
-    def close(self) -> None:
-        """Give the connection back if the body was read, else close it: the worker sees that and stops.
-
-        A connection that cannot even be closed is as good as closed.
-        """
-        with suppress(aiohttp.ClientError, OSError):
-            self._response.close()
-
-    def _watch_idle(self, idle_s: float) -> None:
-        """From the first body byte on, silence is bounded by the idle timeout."""
-        self._idle_s = None
-        if self._protocol is not None and not self._response.content.is_eof():
-            self._protocol.read_timeout = idle_s
-            self._protocol.start_timeout()
-
-    def _refuse_reset(self) -> None:
-        """A body without length or chunks ends with its connection: by close it is whole, by reset not."""
-        protocol = self._protocol
-        if protocol is None or not isinstance(protocol.exception(), aiohttp.ClientOSError):
-            return
-        names = {name.lower() for name, _ in self.headers}
-        if b"content-length" not in names and b"transfer-encoding" not in names:
-            raise UpstreamError(Fault.RESET, "reset within a body that has no length")
+_AFTER_SCHEME = len("https://")
 
 
 class Upstream:
     """Sends requests to workers."""
 
-    def __init__(self, session: aiohttp.ClientSession, timeouts: UpstreamTimeouts) -> None:
-        self._session = session
-        self._timeouts = timeouts
+    __slots__ = ("_pool",)
+
+    def __init__(self, pool: UpstreamPool) -> None:
+        self._pool = pool
 
     async def send(
         self, method: str, url: str, headers: Sequence[tuple[str, str]], body: bytes
@@ -132,66 +46,44 @@ class Upstream:
 
         Args:
             method: as the client sent it.
-            url: the worker's base and the client's raw target, not to be normalised.
+            url: the worker's base and the client's raw target, which is not normalised.
             headers: end to end fields, in order; host and length are added.
             body: all of it.
 
         Raises:
             UpstreamError: no head came.
+            ValueError: this is no request: its URL has no host, or a field a line break.
         """
+        path_at = url.find("/", _AFTER_SCHEME)
+        pool = self._pool
+        origin = pool.origin(url[:path_at])
+        head = request_head(method, url[path_at:], origin.host_field, headers, len(body))
+        connection = pool.take(origin) or await pool.connect(origin)
+        answer = connection.send(head, body, is_head_request=method == "HEAD")
         try:
-            if len(body) <= _LARGE_BODY_BYTES:
-                response = await self._request(method, url, headers, body or None)
-            else:
-                # The read timeout starts once the body is out; this one covers a worker that reads none.
-                async with asyncio.timeout(self._timeouts.first_byte_s):
-                    response = await self._request(method, url, headers, io.BytesIO(body))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise UpstreamError(Fault.CONNECT, str(error)) from error
-        except TimeoutError as error:
-            raise UpstreamError(Fault.TIMEOUT, "no answer in time") from error
-        except aiohttp.ClientResponseError as error:
-            raise UpstreamError(Fault.MALFORMED, error.message) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamError(Fault.RESET, str(error)) from error
-        if not 200 <= response.status < 600 or not is_sendable(response.raw_headers):
-            response.close()
-            raise UpstreamError(Fault.MALFORMED, "a status or a header field that no answer has")
-        return UpstreamAnswer(response, self._timeouts.idle_s)
-
-    async def _request(
-        self,
-        method: str,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes | io.BytesIO | None,
-    ) -> aiohttp.ClientResponse:
-        return await self._session.request(
-            method,
-            URL(url, encoded=True),
-            headers=CIMultiDict(headers),
-            data=body,
-            allow_redirects=False,
-        )
+            await answer.begun()
+        except asyncio.CancelledError:
+            answer.close()
+            raise
+        except UpstreamError as error:
+            if error.is_stale:
+                pool.drop_idle(origin)
+            raise
+        return answer
 
 
 @asynccontextmanager
-async def open_upstream(timeouts: UpstreamTimeouts) -> AsyncIterator[Upstream]:
-    """An ``Upstream`` with a connection pool of its own, which closes with the context."""
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        skip_auto_headers=_AUTO_HEADERS,
-        timeout=aiohttp.ClientTimeout(
-            total=None, sock_connect=timeouts.connect_s, sock_read=timeouts.first_byte_s
-        ),
-        max_line_size=_MAX_HEADER_BYTES,
-        max_field_size=_MAX_HEADER_BYTES,
-        max_headers=_MAX_HEADERS,
-    )
-    # aiohttp sends idempotent methods once more when a reused connection breaks; whether a request may be
-    # repeated, and where, is the exchange's to decide.
-    session._retry_connection = False  # noqa: SLF001
-    async with session:
-        yield Upstream(session, timeouts)
+async def open_upstream(
+    timeouts: UpstreamTimeouts, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Upstream]:
+    """An ``Upstream`` with a connection pool of its own, which closes with the context.
+
+    Args:
+        tls: for workers at ``https``; by default it trusts what the system trusts.
+    """
+    pool = UpstreamPool(timeouts, asyncio.get_running_loop(), tls)
+    try:
+        yield Upstream(pool)
+    finally:
+        pool.close()
+        await asyncio.sleep(0)  # in which the connections close

@@ -1,0 +1,355 @@
+"""One kept connection to a worker: writes a request, parses what comes back into its answer.
+
+    idle ──send──▶ head ──▶ body ──▶ end ─┬─ may be kept ──▶ idle, back with its home
+                    │ 1xx: skipped        └─ else ────────▶ closed
+                    └─ refused, cut off, silent, abandoned ─▶ the answer fails, closed
+
+A request and what its answer leaves behind are never mixed up with the next: a byte beyond the end of an
+answer, or one that comes unasked, closes the connection, and so does an end that comes before the request has
+been written. An end that comes too early fails the answer; by a close a body is whole only where it has
+neither length nor chunks. Framing that can be read in two ways is refused.
+
+Bounds: a head, with all interim ones before it, of ``MAX_HEAD_BYTES`` and ``MAX_FIELDS``; as much of chunk
+framing and trailers between two pieces of a body; ``MAX_INTERIM`` answers of 1xx. Beyond them the answer fails.
+
+A request costs no timer: ``due`` says when the connection has overstayed, and its home looks at that.
+
+Source: RFC 9112 §6.3, §9.3 to §9.6.
+"""
+
+import asyncio
+from typing import Protocol
+
+import httptools
+
+from router.headers import RawHeader, is_sendable
+from router.upstream_answer import (
+    HIGH_WATER_BYTES,
+    PIECE_BYTES,
+    UpstreamAnswer,
+    UpstreamTimeouts,
+)
+from router.upstream_faults import Fault
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_FIELDS = 512
+MAX_INTERIM = 16
+JOINED_BYTES = 16 * 1024  # up to here head and body are copied into one buffer
+WRITE_BYTES = 256 * 1024  # of a larger body, handed to the transport at once
+NEVER = float("inf")
+_CODING = b"transfer-encoding"
+_FRAMINGS = frozenset({_CODING, b"content-length"})
+
+
+class Home(Protocol):
+    """Where a connection comes from, and where it goes when it is idle."""
+
+    def opened(self, connection: "UpstreamConnection") -> None:
+        """It was made."""
+
+    def released(self, connection: "UpstreamConnection", now: float) -> None:
+        """It can serve again."""
+
+    def lost(self, connection: "UpstreamConnection") -> None:
+        """It is gone."""
+
+
+class _RefusedError(Exception):
+    """Raised through the parser: what comes is not taken. Says why."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection.
+
+    Attributes:
+        due: when it has overstayed, idle or awaited, in the loop's time.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_fruitless_bytes",
+        "_has_coding",
+        "_has_served",
+        "_headers",
+        "_home",
+        "_is_head_request",
+        "_is_in_head",
+        "_is_reading_paused",
+        "_is_writing_paused",
+        "_loop",
+        "_may_be_kept",
+        "_num_interim",
+        "_parser",
+        "_timeouts",
+        "_transport",
+        "_unsent",
+        "due",
+    )
+    _transport: asyncio.Transport
+
+    def __init__(
+        self, home: Home, loop: asyncio.AbstractEventLoop, timeouts: UpstreamTimeouts
+    ) -> None:
+        self._home = home
+        self._loop = loop
+        self._timeouts = timeouts
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: UpstreamAnswer | None = None
+        self._headers: list[RawHeader] = []
+        self._unsent: memoryview | None = None
+        self._fruitless_bytes = 0  # read since the request, or a piece of the body, was complete
+        self._num_interim = 0
+        self._has_coding = False
+        self._has_served = False
+        self._is_head_request = False
+        self._is_in_head = True
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._may_be_kept = False
+        self.due = NEVER
+
+    @property
+    def is_usable(self) -> bool:
+        """Can it serve a request?"""
+        return self._answer is None and not self._transport.is_closing()
+
+    def send(self, head: bytes, body: bytes, *, is_head_request: bool) -> UpstreamAnswer:
+        """Write one request, in one piece if it is not large; the rest of a large body follows as fast as the
+        worker reads.
+
+        Args:
+            is_head_request: its answer has no body.
+        """
+        assert self._answer is None, "one request at a time"
+        self._answer = answer = UpstreamAnswer(self, self._timeouts)
+        self._headers = []
+        self._fruitless_bytes = self._num_interim = 0
+        self._is_head_request = is_head_request
+        self._is_in_head = True
+        self._has_coding = self._may_be_kept = False
+        if len(body) <= JOINED_BYTES:
+            self._transport.write(head + body)
+        elif len(body) <= WRITE_BYTES:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head)
+            self._unsent = memoryview(body)
+            self._write_on()
+        return answer
+
+    # Of the answer
+
+    def expect_within(self, limit_s: float) -> asyncio.Future[None]:
+        """What a reader waits on; its patience starts anew."""
+        loop = self._loop
+        self.due = loop.time() + limit_s
+        return loop.create_future()
+
+    def read_on(self) -> None:
+        """What had come was taken."""
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def abandon(self) -> None:
+        """Nobody wants the rest of the answer."""
+        self._answer = None
+        self.close()
+
+    # Of the home
+
+    def close(self) -> None:
+        """At once."""
+        self._unsent = None
+        self._transport.abort()
+
+    def expire(self) -> None:
+        """It is due: idle for too long, or silent while its answer is awaited."""
+        if self._answer is None:
+            self.close()
+        elif self._answer.is_awaited:
+            self._fail(
+                Fault.TIMEOUT, "no answer in time" if self._is_in_head else "silent for too long"
+            )
+
+    # The transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._home.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, and wake the reader once for all of it."""
+        answer = self._answer
+        if answer is None:
+            self.close()
+            return
+        was_in_head = self._is_in_head
+        self._fruitless_bytes += len(data)
+        try:
+            if self._is_head_request:
+                self._feed_singly(data, answer)
+            else:
+                self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._may_be_kept = False
+            if not answer.is_ended:
+                self._fail(Fault.MALFORMED, str(error.__context__ or error))
+                return
+        if answer.is_ended:
+            self._settle(answer)
+        elif self._fruitless_bytes > MAX_HEAD_BYTES:
+            self._fail(Fault.MALFORMED, f"more than {MAX_HEAD_BYTES} bytes of head or framing")
+        elif answer.unread_bytes > HIGH_WATER_BYTES and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+        if answer.pieces or answer.is_ended or was_in_head is not self._is_in_head:
+            answer.wake()
+
+    def eof_received(self) -> None:
+        """The worker sends nothing more; the transport closes on return."""
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        self._unsent = None
+        self._home.lost(self)
+        self._end(exc)
+        del self._parser  # which holds this connection
+
+    def pause_writing(self) -> None:
+        """The worker reads too slowly."""
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._is_writing_paused = False
+        self._write_on()
+
+    # The parser
+
+    def on_message_begin(self) -> None:
+        """The first byte of an answer; one a request."""
+        if self._answer is None or self._answer.is_ended:
+            raise _RefusedError("an answer that nobody asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or of the trailers, which are dropped."""
+        if not self._is_in_head:
+            return
+        if len(name) == len(_CODING) and name.lower() == _CODING:
+            if self._has_coding or value.strip().lower() != b"chunked":
+                raise _RefusedError("a transfer coding other than chunked")
+            self._has_coding = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole. Interim ones are skipped."""
+        status, headers, answer = self._parser.get_status_code(), self._headers, self._answer
+        assert answer is not None, "parsed while somebody waits"
+        if self._fruitless_bytes > MAX_HEAD_BYTES:
+            self._fruitless_bytes = sum(len(name) + len(value) + 4 for name, value in headers)
+        if len(headers) > MAX_FIELDS or self._fruitless_bytes > MAX_HEAD_BYTES:
+            raise _RefusedError("the head is too large")
+        if 100 <= status < 200:
+            self._skip(status)
+            return
+        if not 200 <= status < 600 or not is_sendable(headers):
+            raise _RefusedError("a status or a header field that no answer has")
+        answer.status = status
+        answer.headers = headers
+        self._is_in_head = False
+        self._fruitless_bytes = 0
+        if self._is_head_request:
+            self._may_be_kept = self._parser.should_keep_alive()
+            answer.is_ended = True
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        answer = self._answer
+        assert answer is not None, "parsed while somebody reads"
+        self._fruitless_bytes = 0
+        answer.unread_bytes += len(body) + PIECE_BYTES
+        answer.pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole, or an interim one is. Only in here the parser knows of keeping alive."""
+        if self._is_in_head or self._answer is None:
+            return
+        self._may_be_kept = self._parser.should_keep_alive()
+        self._answer.is_ended = True
+
+    # The rest
+
+    def _skip(self, status: int) -> None:
+        self._num_interim += 1
+        if status == 101 or self._num_interim > MAX_INTERIM:
+            raise _RefusedError("another protocol, or too many interim answers")
+        self._headers = []
+        self._has_coding = False
+
+    def _feed_singly(self, data: bytes, answer: UpstreamAnswer) -> None:
+        """Byte by byte: the parser cannot be told that a length or chunks are followed by no body."""
+        for at in range(len(data)):
+            self._parser.feed_data(data[at : at + 1])
+            if answer.is_ended:
+                self._may_be_kept &= at + 1 == len(data)
+                self._parser = httptools.HttpResponseParser(self)
+                return
+
+    def _settle(self, answer: UpstreamAnswer) -> None:
+        """The answer is whole: the connection is free, or of no more use."""
+        self._answer = None
+        answer.end()
+        if self._may_be_kept and self._has_sent_all():
+            self.read_on()
+            self._has_served = True
+            self._home.released(self, self._loop.time())
+        else:
+            self.close()
+
+    def _has_sent_all(self) -> bool:
+        """Is the request on its way, and the connection open?"""
+        transport = self._transport
+        if self._unsent is not None or transport.is_closing():
+            return False
+        return not transport.get_write_buffer_size()
+
+    def _end(self, exc: Exception | None) -> None:
+        """The worker has closed or reset the connection."""
+        answer = self._answer
+        if answer is None:
+            return
+        if exc is None and not self._is_in_head and _is_unframed(answer.headers):
+            answer.is_ended = True
+            self._may_be_kept = False
+            self._settle(answer)
+            answer.wake()
+            return
+        said = "closed" if exc is None else str(exc)
+        self._fail(Fault.RESET, f"{said} {'before' if self._is_in_head else 'within'} its answer")
+
+    def _fail(self, fault: Fault, detail: str) -> None:
+        answer, self._answer = self._answer, None
+        assert answer is not None, "somebody waits"
+        has_bytes = self._fruitless_bytes > 0 or not self._is_in_head
+        is_stale = fault is Fault.RESET and self._has_served and not has_bytes
+        self.close()
+        answer.fail(fault, detail, is_stale=is_stale)
+
+    def _write_on(self) -> None:
+        """Hand over more of a large body."""
+        while self._unsent is not None and not self._is_writing_paused:
+            if self._transport.is_closing():
+                return
+            piece, rest = self._unsent[:WRITE_BYTES], self._unsent[WRITE_BYTES:]
+            self._unsent = rest if len(rest) else None
+            self._transport.write(piece)
+
+
+def _is_unframed(headers: list[RawHeader]) -> bool:
+    """Does the body end with its connection?"""
+    return all(name.lower() not in _FRAMINGS for name, _ in headers)

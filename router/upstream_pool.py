@@ -1,0 +1,189 @@
+"""Connections to workers that are kept: the last one used is used next, those unused go.
+
+One list of idle connections an origin, the latest at its end. A connection leaves it when it is taken, when
+it has idled for ``KEEP_ALIVE_S``, and when the worker closes it. At ``MAX_IDLE`` idle ones of an origin the one
+that has idled longest is closed for a new one; so there are at most as many connections as requests in flight,
+which the front door bounds, and ``MAX_IDLE`` an origin. Beyond ``MAX_ORIGINS`` those without an idle connection
+are forgotten.
+
+One timer looks through all connections for those which have overstayed, idle or awaited: a deadline is kept
+within ``SWEEP_S``, or a quarter of the shortest timeout where that is less. It runs while there are any.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from functools import partial
+from urllib.parse import urlsplit
+
+from router.upstream_answer import UpstreamTimeouts
+from router.upstream_connection import UpstreamConnection
+from router.upstream_faults import Fault, UpstreamError
+
+# Engines on uvicorn close idle connections after 5 s: let go before they do.
+KEEP_ALIVE_S = 4.0
+MAX_IDLE = 512
+MAX_ORIGINS = 4096
+SWEEP_S = 1.0
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """Scheme, host and port, and the idle connections to it.
+
+    Attributes:
+        host_field: what ``Host`` says.
+    """
+
+    host: str
+    port: int
+    is_tls: bool
+    host_field: str
+    idle: list[UpstreamConnection] = field(default_factory=list)
+
+
+class UpstreamPool:
+    """Opens connections and keeps them. Of one event loop."""
+
+    def __init__(
+        self,
+        timeouts: UpstreamTimeouts,
+        loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._timeouts = timeouts
+        self._loop = loop
+        self._tls = tls
+        self._origins: dict[str, Origin] = {}
+        self._open: set[UpstreamConnection] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweep_s = min(SWEEP_S, min(timeouts.first_byte_s, timeouts.idle_s) / 4)
+
+    @property
+    def num_open(self) -> int:
+        """Connections at the moment, idle or not."""
+        return len(self._open)
+
+    def origin(self, base: str) -> Origin:
+        """Of ``scheme://host:port``.
+
+        Raises:
+            ValueError: it is none.
+        """
+        found = self._origins.get(base)
+        if found is None:
+            if len(self._origins) >= MAX_ORIGINS:
+                self._origins = {name: one for name, one in self._origins.items() if one.idle}
+            found = self._origins[base] = _parsed(base)
+        return found
+
+    def take(self, origin: Origin) -> UpstreamConnection | None:
+        """The idle connection that was used last; None where there is none."""
+        idle, now = origin.idle, self._loop.time()
+        while idle:
+            connection = idle.pop()
+            if connection.is_usable and connection.due > now:
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self, origin: Origin) -> UpstreamConnection:
+        """A new connection.
+
+        Raises:
+            UpstreamError: none came about, or not in time.
+        """
+        tls = self._tls_context() if origin.is_tls else None
+        make = partial(UpstreamConnection, _Home(self, origin), self._loop, self._timeouts)
+        try:
+            async with asyncio.timeout(self._timeouts.connect_s):
+                _, connection = await self._loop.create_connection(
+                    make, origin.host, origin.port, ssl=tls
+                )
+        except TimeoutError as error:
+            raise UpstreamError(Fault.CONNECT, "no connection in time") from error
+        except (OSError, UnicodeError) as error:
+            raise UpstreamError(Fault.CONNECT, str(error)) from error
+        return connection
+
+    def drop_idle(self, origin: Origin) -> None:
+        """Close the idle ones: the worker has closed one of their kind."""
+        idle, origin.idle = origin.idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self._open):
+            connection.close()
+
+    def check(self) -> None:
+        """Verify the invariants: idle connections are open and in one list, once."""
+        idle = [one for origin in self._origins.values() for one in origin.idle]
+        assert len(idle) == len(set(idle)), "a connection is idle twice"
+        assert self._open.issuperset(idle), "a connection is idle and gone"
+        assert all(len(origin.idle) <= MAX_IDLE for origin in self._origins.values())
+        assert (self._timer is not None) is bool(self._open), "the timer runs while there are any"
+
+    def joined(self, connection: UpstreamConnection) -> None:
+        """A connection was made."""
+        self._open.add(connection)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._sweep_s, self._sweep)
+
+    def left(self, connection: UpstreamConnection) -> None:
+        """It is gone."""
+        self._open.discard(connection)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sweep(self) -> None:
+        """O(connections), some 50 ns each."""
+        self._timer = self._loop.call_later(self._sweep_s, self._sweep)
+        now = self._loop.time()
+        for connection in [one for one in self._open if one.due <= now]:
+            connection.expire()
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Made when first needed: it reads the system's certificates."""
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """The pool, as the connections of one origin see it."""
+
+    pool: UpstreamPool
+    origin: Origin
+
+    def opened(self, connection: UpstreamConnection) -> None:
+        self.pool.joined(connection)
+
+    def released(self, connection: UpstreamConnection, now: float) -> None:
+        connection.due = now + KEEP_ALIVE_S
+        idle = self.origin.idle
+        idle.append(connection)
+        if len(idle) > MAX_IDLE:
+            idle.pop(0).close()
+
+    def lost(self, connection: UpstreamConnection) -> None:
+        self.pool.left(connection)
+        if connection in self.origin.idle:
+            self.origin.idle.remove(connection)
+
+
+def _parsed(base: str) -> Origin:
+    parts = urlsplit(base)
+    host = parts.hostname
+    if parts.scheme not in _PORTS or not host:
+        raise ValueError(f"{base!r} is no http or https URL")
+    default = _PORTS[parts.scheme]
+    port = parts.port or default
+    named = f"[{host.partition('%')[0]}]" if ":" in host else host
+    host_field = named if port == default else f"{named}:{port}"
+    return Origin(host, port, parts.scheme == "https", host_field)

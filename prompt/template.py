@@ -76,7 +76,8 @@ class ChatTemplate:
         self._template = environment.from_string(source)
         self._content_format = content_format(environment.parse(source))
         self._knows_developer = "developer" in source
-        self._special_tokens = dict(special_tokens)
+        constants = {**special_tokens, "documents": None}
+        self._constants = {**self._template.globals, **constants}
         self._limits = limits
 
     def render(self, body: Mapping[str, object]) -> str:
@@ -104,15 +105,16 @@ class ChatTemplate:
 
     def _text(self, conversation: Conversation, messages: list[Message]) -> str:
         variables = {
-            **self._special_tokens,
-            "documents": None,
+            **self._constants,
             **conversation.variables,
             "messages": messages,
             "tools": conversation.tools,
             "add_generation_prompt": conversation.has_generation_prompt,
         }
         try:
-            return _join(self._template.generate(variables), self._limits.prompt_chars)
+            # The short way to what ``generate`` does: it merges the globals in anew for every text.
+            context = self._template.new_context(variables, shared=True)
+            return _join(self._template.root_render_func(context), self._limits.prompt_chars)
         except TemplateError as error:
             raise NoTokensError(NoTokensReason.TEMPLATE_FAILED, str(error)) from error
         except _TEMPLATE_FAULTS as error:

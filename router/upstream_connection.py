@@ -72,6 +72,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_has_served",
         "_headers",
         "_home",
+        "_interim_bytes",
         "_is_head_request",
         "_is_in_head",
         "_is_reading_paused",
@@ -98,6 +99,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._headers: list[RawHeader] = []
         self._unsent: memoryview | None = None
         self._fruitless_bytes = 0  # read since the request, or a piece of the body, was complete
+        self._interim_bytes = 0
         self._num_interim = 0
         self._has_coding = False
         self._has_served = False
@@ -123,7 +125,7 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._answer is None, "one request at a time"
         self._answer = answer = UpstreamAnswer(self, self._timeouts)
         self._headers = []
-        self._fruitless_bytes = self._num_interim = 0
+        self._fruitless_bytes = self._interim_bytes = self._num_interim = 0
         self._is_head_request = is_head_request
         self._is_in_head = True
         self._has_coding = self._may_be_kept = False
@@ -175,9 +177,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     # The transport
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It is open."""
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._home.opened(self)
 
@@ -239,6 +240,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the head, or of the trailers, which are dropped."""
         if not self._is_in_head:
+            self._fruitless_bytes += len(name) + len(value)
             return
         if len(name) == len(_CODING) and name.lower() == _CODING:
             if self._has_coding or value.strip().lower() != b"chunked":
@@ -250,10 +252,10 @@ class UpstreamConnection(asyncio.Protocol):
         """The head is whole. Interim ones are skipped."""
         status, headers, answer = self._parser.get_status_code(), self._headers, self._answer
         assert answer is not None, "parsed while somebody waits"
+        if len(headers) > MAX_FIELDS:
+            raise _RefusedError(f"more than {MAX_FIELDS} header fields")
         if self._fruitless_bytes > MAX_HEAD_BYTES:
-            self._fruitless_bytes = sum(len(name) + len(value) + 4 for name, value in headers)
-        if len(headers) > MAX_FIELDS or self._fruitless_bytes > MAX_HEAD_BYTES:
-            raise _RefusedError("the head is too large")
+            self._measure()
         if 100 <= status < 200:
             self._skip(status)
             return
@@ -288,8 +290,14 @@ class UpstreamConnection(asyncio.Protocol):
         self._num_interim += 1
         if status == 101 or self._num_interim > MAX_INTERIM:
             raise _RefusedError("another protocol, or too many interim answers")
+        self._interim_bytes += _num_bytes(self._headers)
         self._headers = []
         self._has_coding = False
+
+    def _measure(self) -> None:
+        """More came than a head may have: how much of it is head?"""
+        if self._interim_bytes + _num_bytes(self._headers) > MAX_HEAD_BYTES:
+            raise _RefusedError(f"a head of more than {MAX_HEAD_BYTES} bytes")
 
     def _feed_singly(self, data: bytes, answer: UpstreamAnswer) -> None:
         """Byte by byte: the parser cannot be told that a length or chunks are followed by no body."""
@@ -348,6 +356,10 @@ class UpstreamConnection(asyncio.Protocol):
             piece, rest = self._unsent[:WRITE_BYTES], self._unsent[WRITE_BYTES:]
             self._unsent = rest if len(rest) else None
             self._transport.write(piece)
+
+
+def _num_bytes(headers: list[RawHeader]) -> int:
+    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _is_unframed(headers: list[RawHeader]) -> bool:

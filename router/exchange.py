@@ -150,7 +150,7 @@ class Exchange:
     async def _attempt(self, lease: Lease) -> Lease | None:
         """Send to the lease's rank and relay the answer; or return the lease of the next attempt."""
         try:
-            async with self._relay.outages.wait_for(lease.plan.rank.worker):
+            with self._relay.outages.wait_for(lease.plan.rank.worker):
                 answer = await self._send(lease)
         except UpstreamError as error:
             lease.end(Outcome(_OUTCOMES[error.fault]))
@@ -293,7 +293,9 @@ class Exchange:
 
     async def _first_chunk(self, lease: Lease, answer: UpstreamAnswer) -> bytes:
         """What comes after the head, if the worker has not stopped answering."""
-        async with self._relay.outages.wait_for(lease.plan.rank.worker):
+        if answer.is_ended:
+            return answer.take_now()
+        with self._relay.outages.wait_for(lease.plan.rank.worker):
             return await answer.read()
 
     async def _tell_broken(self, tail: Tail, fault: Fault) -> None:

@@ -15,7 +15,7 @@ class Outages:
     """Who waits for which worker. As many waits as requests are in flight."""
 
     def __init__(self) -> None:
-        self._waiting: dict[WorkerId, set[asyncio.Timeout]] = {}
+        self._waiting: dict[WorkerId, set[Wait]] = {}
 
     @property
     def num_waiting(self) -> int:
@@ -29,28 +29,36 @@ class Outages:
     def declare(self, worker: WorkerId) -> None:
         """The worker has turned unhealthy."""
         for wait in self._waiting.pop(worker, ()):
-            wait.reschedule(asyncio.get_running_loop().time())
+            wait.give_up()
 
 
 class Wait:
-    """One wait, as an asynchronous context manager.
+    """One wait of the current task, as a context manager.
 
     Raises:
-        UpstreamError: on leaving, where the worker turned unhealthy within the block.
+        UpstreamError: on leaving, where the worker turned unhealthy within the block. A cancellation that
+            somebody else asked for stays one.
     """
 
-    __slots__ = ("_timeout", "_waiting", "_worker")
+    __slots__ = ("_has_ended", "_num_cancelling", "_task", "_waiting", "_worker")
 
-    def __init__(self, waiting: dict[WorkerId, set[asyncio.Timeout]], worker: WorkerId) -> None:
+    def __init__(self, waiting: "dict[WorkerId, set[Wait]]", worker: WorkerId) -> None:
         self._waiting = waiting
         self._worker = worker
-        self._timeout = asyncio.timeout(None)
+        self._has_ended = False
 
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-        self._waiting.setdefault(self._worker, set()).add(self._timeout)
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "used within a task"
+        self._task = task
+        self._num_cancelling = task.cancelling()
+        waits = self._waiting.get(self._worker)
+        if waits is None:
+            self._waiting[self._worker] = {self}
+        else:
+            waits.add(self)
 
-    async def __aexit__(
+    def __exit__(
         self,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
@@ -58,10 +66,15 @@ class Wait:
     ) -> None:
         waits = self._waiting.get(self._worker)
         if waits is not None:
-            waits.discard(self._timeout)
+            waits.discard(self)
             if not waits:
                 del self._waiting[self._worker]
-        try:
-            await self._timeout.__aexit__(exc_type, exc, traceback)
-        except TimeoutError as error:
-            raise UpstreamError(Fault.UNHEALTHY, "the worker stopped answering") from error
+        if self._has_ended:
+            is_ours = self._task.uncancel() <= self._num_cancelling
+            if is_ours and isinstance(exc, asyncio.CancelledError):
+                raise UpstreamError(Fault.UNHEALTHY, "the worker stopped answering") from exc
+
+    def give_up(self) -> None:
+        """Cancel the task."""
+        self._has_ended = True
+        self._task.cancel("the worker stopped answering")

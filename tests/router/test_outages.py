@@ -21,7 +21,7 @@ async def frozen(peer: Peer) -> None:
 
 
 async def forever(outages: Outages) -> None:
-    async with outages.wait_for(W0):
+    with outages.wait_for(W0):
         await asyncio.Event().wait()
 
 
@@ -37,7 +37,7 @@ async def test_a_wait_ends_with_its_worker_alone() -> None:
     with pytest.raises(UpstreamError) as error:
         await waiting
     assert error.value.fault is Fault.UNHEALTHY
-    async with outages.wait_for(W0):
+    with outages.wait_for(W0):
         assert outages.num_waiting == 1
     outages.declare(W0)
     assert outages.num_waiting == 0
@@ -45,7 +45,7 @@ async def test_a_wait_ends_with_its_worker_alone() -> None:
 
 async def test_a_timeout_of_somebody_else_stays_one() -> None:
     with pytest.raises(TimeoutError):
-        async with Outages().wait_for(W0):
+        with Outages().wait_for(W0):
             raise TimeoutError
 
 
@@ -104,3 +104,14 @@ async def test_a_stream_ends_if_it_has_said_nothing_yet(begun: bytes) -> None:
             end.set()
         await door.settled()
     assert door.brain.kinds[0] is not OutcomeKind.COMPLETED
+
+
+async def test_a_cancellation_by_somebody_else_stays_one() -> None:
+    outages = Outages()
+    waiting = asyncio.ensure_future(forever(outages))
+    await asyncio.sleep(0)
+    outages.declare(W0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert outages.num_waiting == 0

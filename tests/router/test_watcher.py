@@ -216,7 +216,7 @@ def requests_of(engine: StubEngine, target: str) -> int:
 
 
 async def forever(one: TestFleet, worker: WorkerId) -> None:
-    async with one.outages.wait_for(worker):
+    with one.outages.wait_for(worker):
         await asyncio.Event().wait()
 
 

@@ -39,6 +39,15 @@ class Upstream:
     def __init__(self, pool: UpstreamPool) -> None:
         self._pool = pool
 
+    @property
+    def num_open(self) -> int:
+        """Connections at the moment, idle or not."""
+        return self._pool.num_open
+
+    def check(self) -> None:
+        """Verify the pool's invariants."""
+        self._pool.check()
+
     async def send(
         self, method: str, url: str, headers: Sequence[tuple[str, str]], body: bytes
     ) -> UpstreamAnswer:

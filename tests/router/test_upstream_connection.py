@@ -10,13 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.upstream import Fault, UpstreamError
-from router.upstream_connection import (
-    HIGH_WATER_BYTES,
-    MAX_FIELDS,
-    MAX_HEAD_BYTES,
-    MAX_INTERIM,
-    WRITE_BYTES,
-)
+from router.upstream_answer import HIGH_WATER_BYTES
+from router.upstream_connection import MAX_FIELDS, MAX_HEAD_BYTES, MAX_INTERIM, WRITE_BYTES
 from tests.router.upstream_line import Line, Seen, seen
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -268,9 +263,9 @@ async def test_a_reader_that_is_late_stops_the_worker() -> None:
     line = Line()
     answer = line.ask()
     line.feed([HEAD + b"Content-Length: 1000000\r\n\r\n", b"x" * HIGH_WATER_BYTES])
-    assert not line.transport.is_reading_now
+    line.transport.expect_reading(is_reading=False)
     assert len(answer.take_now()) == HIGH_WATER_BYTES
-    assert line.transport.is_reading_now
+    line.transport.expect_reading(is_reading=True)
 
 
 async def test_many_small_pieces_weigh_more_than_their_bytes() -> None:
@@ -289,9 +284,9 @@ async def test_an_answer_that_was_not_read_leaves_its_connection_reading() -> No
     answer = line.ask()
     body = b"x" * HIGH_WATER_BYTES
     line.feed([HEAD + b"Content-Length: %d\r\n\r\n" % (len(body) + 1), body])
-    assert not line.transport.is_reading_now
+    line.transport.expect_reading(is_reading=False)
     line.feed([b"y"])
-    assert line.transport.is_reading_now
+    line.transport.expect_reading(is_reading=True)
     assert line.connection.is_usable
     assert answer.take_now() == body + b"y"
 

@@ -57,6 +57,10 @@ class HandTransport(asyncio.Transport):
         assert not self.is_reading_now, "resumed twice"
         self.is_reading_now = True
 
+    def expect_reading(self, *, is_reading: bool) -> None:
+        """Does it read?"""
+        assert self.is_reading_now is is_reading
+
     def is_closing(self) -> bool:
         """Closed, or about to be."""
         return self.is_aborted

@@ -44,9 +44,8 @@ async def test_a_wait_ends_with_its_worker_alone() -> None:
 
 
 async def test_a_timeout_of_somebody_else_stays_one() -> None:
-    with pytest.raises(TimeoutError):
-        with Outages().wait_for(W0):
-            raise TimeoutError
+    with pytest.raises(TimeoutError), Outages().wait_for(W0):
+        raise TimeoutError
 
 
 async def test_what_waits_for_a_frozen_worker_goes_elsewhere() -> None:

@@ -12,7 +12,7 @@ first space has number 0, there a ref is the key itself.
 
 Invariants: no mask is 0 and no space is empty (the last holder takes the node along, the last node its
 space); numbers of spaces are never used twice, so a ref that outlives its space resolves to nothing;
-a slot is free only while no mask has a bit of it.
+a slot is free only while no mask has a bit of it; one that is given up with its bits is retired before.
 """
 
 import heapq
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import NamedTuple, NewType, cast
 
+from indexer.retired_slots import RetiredSlots
 from protocol import BlockKey, KeySpace, Tier
 
 Ref = NewType("Ref", int)
@@ -60,6 +61,14 @@ class Run(NamedTuple):
         return self.gpu + self.host + self.storage + self.observed
 
 
+def slots_mask(slots: Iterable[int]) -> int:
+    """Every bit of these slots, as a mask."""
+    mask = 0
+    for slot in slots:
+        mask |= SLOT << slot * STRIDE
+    return mask
+
+
 @dataclass(slots=True, eq=False)
 class Space:
     """One key space: its blocks and their masks."""
@@ -85,6 +94,7 @@ class BlockIndex:
         self._free_slots: list[int] = []
         self._num_slots = 0
         self._interned: dict[int, int] = {}
+        self.retired: RetiredSlots[Ref] = RetiredSlots()
 
     def take_slot(self) -> int:
         """The lowest free slot."""
@@ -96,6 +106,10 @@ class BlockIndex:
     def free_slot(self, slot: int) -> None:
         """Give a slot back, of which no mask has a bit any more."""
         heapq.heappush(self._free_slots, slot)
+
+    def sweep(self, max_blocks: int) -> bool:
+        """Clean up behind retired slots; O(``max_blocks``). True when nothing is left of them."""
+        return self.retired.sweep(self, max_blocks)
 
     def open(self, key_space: KeySpace) -> Space:
         """The space, made where it is missing; ``drop_unused`` removes it again if it stays empty."""
@@ -187,6 +201,24 @@ class BlockIndex:
         self._drop_if_empty(space)
         return met
 
+    def strip(self, refs: Iterable[Ref], slot: int) -> None:
+        """Clear every bit of ``slot`` on those of the blocks that still have one. O(blocks)."""
+        kept = ~(SLOT << slot * STRIDE)
+        last_old, last_new = -1, 0
+        for ref in refs:
+            space = self._numbered.get(ref >> _KEY_BITS)
+            key = ref & KEY_MASK
+            old = 0 if space is None else space.masks.get(key, 0)
+            if space is None or old == old & kept:
+                continue
+            if old != last_old:
+                last_old, last_new = old, self._intern(old & kept)
+            if last_new:
+                space.masks[key] = last_new
+            else:
+                del space.masks[key]
+                self._drop_if_empty(space)
+
     def slot_bits(self, space: Space, keys: Sequence[BlockKey], slot: int) -> list[int]:
         """The slot's bits on each of ``keys``; O(blocks)."""
         shift = slot * STRIDE
@@ -203,17 +235,18 @@ class BlockIndex:
             return 0
         return space.masks.get(ref & KEY_MASK, 0) >> slot * STRIDE & SLOT
 
-    def match(
-        self, key_space: KeySpace, keys: Sequence[BlockKey], slots: Iterable[int]
-    ) -> dict[int, Run]:
-        """The run of each slot over the blocks of one prompt.
+    def match(self, key_space: KeySpace, keys: Sequence[BlockKey], watched: int) -> dict[int, Run]:
+        """The run of each watched slot over the blocks of one prompt.
 
         A run goes on as long as every block has a bit other than PREDICTED, and ends for good at the
         first that has none: nothing behind a hole counts. PREDICTED blocks that follow it directly are
         counted apart, together with what they connect to. O(blocks + changes of holders + slots).
 
+        Args:
+            watched: of `slots_mask`.
+
         Returns:
-            The runs of those of ``slots`` that have one.
+            The runs of those slots that have one.
         """
         space = self._spaces.get(key_space)
         if space is None or not keys:
@@ -222,10 +255,7 @@ class BlockIndex:
         previous = get(keys[0])
         if previous is None:
             return {}
-        watched = bytearray(self._num_slots)
-        for slot in slots:
-            watched[slot] = SLOT
-        walk = _Walk(previous & int.from_bytes(watched, "little"))
+        walk = _Walk(previous & watched)
         alive = walk.alive
         for index, key in enumerate(keys):
             mask = get(key, 0)
@@ -262,6 +292,9 @@ class BlockIndex:
         """Verify the invariants; O(all blocks)."""
         assert not self._unused, f"unused spaces: {self._unused}"
         assert {space.number for space in self._spaces.values()} == self._numbered.keys()
+        self.retired.check()
+        for slot, listed in self.retired.listed().items():
+            assert {ref for ref, _ in self.blocks_of(slot)} <= listed, f"bits nobody lists: {slot}"
         live = (1 << self._num_slots * STRIDE) - 1
         for slot in self._free_slots:
             live &= ~(SLOT << slot * STRIDE)

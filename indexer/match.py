@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from indexer.prompt_blocks import PromptBlocks
 from indexer.trust import Trust
 from protocol import BlockKey, KeySpace, Rank, TokenBytes, block_keys
 
@@ -47,7 +48,7 @@ class Prompt:
         model: the model's own name; what else a request may call it is resolved by whoever asks.
     """
 
-    __slots__ = ("_keys", "adapter", "model", "salt", "tokens")
+    __slots__ = ("_blocks", "_keys", "adapter", "model", "salt", "tokens")
 
     def __init__(
         self, tokens: TokenBytes, model: str, adapter: str | None = None, salt: str | None = None
@@ -56,7 +57,18 @@ class Prompt:
         self.model = model
         self.adapter = adapter
         self.salt = salt
-        self._keys: dict[tuple[int, bool], list[BlockKey]] = {}
+        self._keys: dict[Geometry, list[BlockKey]] = {}
+        self._blocks: dict[Geometry, PromptBlocks] = {}
+
+    def blocks(self, geometry: Geometry) -> PromptBlocks:
+        """The prompt as ranks of this geometry keep it; O(tokens) once a block size, then O(1)."""
+        found = self._blocks.get(geometry)
+        if found is None:
+            size, is_eagle = geometry
+            key_space = self.space(size, is_eagle=is_eagle)
+            keys = self.keys(size, is_eagle=is_eagle)
+            found = self._blocks[geometry] = PromptBlocks(key_space, keys, self.tokens)
+        return found
 
     def space(self, block_size: int, *, is_eagle: bool = False) -> KeySpace:
         """The key space in which a rank of this block size keeps the prompt."""

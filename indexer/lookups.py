@@ -1,0 +1,66 @@
+"""Where ranks are looked up: what every lookup over the same ranks would work out anew.
+
+Most requests are about the same ranks, and how those are looked up changes only where a rank comes, goes,
+or uses another block size. So the answer is kept by ranks, and dropped as a whole at any such change.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from indexer.block_index import slots_mask
+from indexer.match import Geometry
+from indexer.rank_book import RankBook
+from protocol import Rank
+
+_MAX_KEPT = 256
+
+
+class Lookup(NamedTuple):
+    """How to look up some ranks.
+
+    Attributes:
+        books: one a rank, in the same order; None for a rank that is not known.
+        searches: each geometry in use, with the slots to be looked up in it, as a mask.
+    """
+
+    books: Sequence[RankBook | None]
+    searches: Sequence[tuple[Geometry, int]]
+
+
+class LookupTable:
+    """Lookups by ranks. At 256 different selections of ranks all are dropped and made again."""
+
+    def __init__(self, books: Mapping[Rank, RankBook]) -> None:
+        self._books = books
+        self._kept: dict[tuple[Rank, ...], Lookup] = {}
+
+    def of(self, ranks: Sequence[Rank]) -> Lookup:
+        """How to look up these ranks. O(ranks)."""
+        name = tuple(ranks)
+        lookup = self._kept.get(name)
+        if lookup is None:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            lookup = self._kept[name] = self._make(name)
+        return lookup
+
+    def drop(self) -> None:
+        """A rank came, went, or is looked up elsewhere."""
+        self._kept.clear()
+
+    def check(self) -> None:
+        """Verify that what is kept is what would be made."""
+        assert len(self._kept) <= _MAX_KEPT
+        for ranks, lookup in self._kept.items():
+            made = self._make(ranks)
+            assert lookup.searches == made.searches, (lookup, made)
+            assert all(a is b for a, b in zip(lookup.books, made.books, strict=True))
+
+    def _make(self, ranks: tuple[Rank, ...]) -> Lookup:
+        books = [self._books.get(rank) for rank in ranks]
+        slots: dict[Geometry, list[int]] = {}
+        for book in books:
+            if book is not None:
+                for geometry in book.lookups:
+                    slots.setdefault(geometry, []).append(book.slot)
+        return Lookup(books, [(geometry, slots_mask(found)) for geometry, found in slots.items()])

@@ -140,7 +140,11 @@ class Dispatches:
         keys = array("Q", blocks.keys)
         dispatch = Dispatch(blocks.key_space, keys, _zeros(bits), now)
         self._recent.append(dispatch)
-        self._same.setdefault(_name(blocks), _Alike()).add(dispatch)
+        name = _name(blocks)
+        same = self._same.get(name)
+        if same is None:
+            same = self._same[name] = _Alike()
+        same.add(dispatch)
         self._num_blocks += len(keys)
         while len(self._recent) > _MAX_PROMPTS or self._num_blocks > _MAX_BLOCKS:
             self._forget_oldest()

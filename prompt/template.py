@@ -77,6 +77,7 @@ class ChatTemplate:
         self._content_format = content_format(environment.parse(source))
         self._knows_developer = "developer" in source
         constants = {**special_tokens, "documents": None}
+        self._template.globals = dict(self._template.globals)  # a chain of maps is slow to go through
         self._constants = {**self._template.globals, **constants}
         self._limits = limits
 

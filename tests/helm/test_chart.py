@@ -1,5 +1,6 @@
 """The chart, linted and rendered by Helm itself; its configuration read by the router itself."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import yaml
 
 from prompt import bundled_model_dir
 from router.config import load_config
+from router.metrics import RouterCollector
+from scripts.reference.empty_router import empty_router
 from tests import needs
 
 CHART = Path(__file__).parents[2] / "helm" / "kvroute"
@@ -102,6 +105,29 @@ def test_the_workers_token_comes_from_a_secret() -> None:
     assert variable["valueFrom"]["secretKeyRef"] == {"name": "engines", "key": "token"}
 
 
+EXPOSED = {"expose": True, "tokenSecret": "kvroute-token"}
+
+
+def test_alerts_speak_of_metrics_and_labels_that_there_are() -> None:
+    values = {"control": EXPOSED, "alerts": {"enabled": True, "labels": {"release": "prom"}}}
+    rule = render(values)["PrometheusRule/llm-kvroute"]
+    assert rule["metadata"]["labels"]["release"] == "prom"
+    (group,) = rule["spec"]["groups"]
+    assert {one["alert"] for one in group["rules"]} >= {"KvrouteFinding", "KvrouteNoWorkerServes"}
+    labels = {
+        family.name: getattr(family, "_labelnames", ())
+        for family in RouterCollector(empty_router()).collect()
+    }
+    scraped = {"namespace", "service"}
+    for one in group["rules"]:
+        for name, selector in re.findall(r"(kvroute_\w+)\{(.*?)\}", one["expr"]):
+            used = set(re.findall(r"(\w+)=", selector))
+            assert scraped <= used, one["expr"]
+            assert used - scraped <= set(labels[name]), one["expr"]
+        shown = re.findall(r"\$labels\.(\w+)", one["annotations"]["summary"])
+        assert set(shown) <= {label for names in labels.values() for label in names}
+
+
 def test_no_service_leaves_variables_for_the_router() -> None:
     pod = render()["Deployment/llm-kvroute"]["spec"]["template"]["spec"]
     assert pod["enableServiceLinks"] is False
@@ -118,6 +144,8 @@ def test_no_service_leaves_variables_for_the_router() -> None:
         ({"config": {"worker_token": "in the open"}}, "worker_token"),
         ({"workerToken": "in the open"}, "workerToken"),
         ({"imagee": {}}, "imagee"),
+        ({"alerts": {"enabled": True}}, "control.expose"),
+        ({"alerts": {"for": "soon"}}, "for"),
     ],
 )
 def test_bad_values_are_refused_by_name(values: dict[str, Any], word: str) -> None:

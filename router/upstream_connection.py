@@ -123,7 +123,11 @@ class UpstreamConnection(asyncio.Protocol):
             is_head_request: its answer has no body.
         """
         assert self._answer is None, "one request at a time"
-        self._answer = answer = UpstreamAnswer(self, self._timeouts)
+        answer = UpstreamAnswer(self, self._timeouts)
+        if self._transport.is_closing():
+            answer.fail(Fault.RESET, "closed before the request", is_stale=self._has_served)
+            return answer
+        self._answer = answer
         self._headers = []
         self._fruitless_bytes = self._interim_bytes = self._num_interim = 0
         self._is_head_request = is_head_request

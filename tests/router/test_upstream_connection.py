@@ -369,6 +369,27 @@ async def test_a_reused_connection_that_brings_nothing_may_have_been_closed_befo
     assert (error.value.fault, error.value.is_stale) == (Fault.RESET, is_stale)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("num_before", [0, 1])
+async def test_a_connection_that_was_closed_before_the_request(
+    num_before: int, is_lost: bool
+) -> None:
+    """A worker may close a connection before the one who asked for it gets to use it."""
+    line = Line()
+    for _ in range(num_before):
+        line.ask()
+        line.feed([OK])
+    num_writes = len(line.transport.writes)
+    line.connection.eof_received()
+    line.transport.abort()
+    if is_lost:
+        line.connection.connection_lost(None)
+    with pytest.raises(UpstreamError) as error:
+        await line.ask().begun()
+    assert (error.value.fault, error.value.is_stale) == (Fault.RESET, num_before > 0)
+    assert len(line.transport.writes) == num_writes
+
+
 async def test_closing_early_closes_the_connection_and_later_does_not() -> None:
     line = Line()
     whole = line.ask()

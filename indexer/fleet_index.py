@@ -19,12 +19,13 @@ from indexer.match import Geometry, Prompt, RankMatch
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
 from indexer.rank_state import IndexStats, RankState
 from indexer.trust import Trust
-from protocol import EngineHash, EventBatch, KeySpace, Rank, Tier, WorkerId, WorkerSpec
+from protocol import EngineHash, EventBatch, Rank, Tier, WorkerId, WorkerSpec, tier_of
 
 DEFAULT_INDEX_LIMITS = IndexLimits()
 
 
 class FleetIndex:
+_SWEPT_AT_ONCE = 4_096
     """Claims, trust and findings of every rank."""
 
     def __init__(self, limits: IndexLimits = DEFAULT_INDEX_LIMITS) -> None:
@@ -56,7 +57,7 @@ class FleetIndex:
             self._open_book(rank, spec, now)
 
     def remove_worker(self, worker: WorkerId) -> None:
-        """Drop a worker with every claim of its ranks; O(claims). Unknown workers are ignored."""
+        """Drop a worker with every claim of its ranks; O(ranks). Unknown workers are ignored."""
         if self._specs.pop(worker, None) is None:
             return
         for rank in [rank for rank in self._books if rank.worker == worker]:
@@ -66,16 +67,20 @@ class FleetIndex:
 
     # What streams tell
 
-    def apply(self, rank: Rank, batch: EventBatch, now: float) -> None:
-        """The rank's next batch in order. O(blocks and tokens in it)."""
+    def apply(self, rank: Rank, batch: EventBatch, now: float, seq: int | None = None) -> None:
+        """The rank's next batch in order, or a part of it. O(blocks and tokens in it).
+
+        Args:
+            seq: the batch's number, with its last part.
+        """
         book = self._books.get(rank) or self._book(rank, now)
         if book is None:
             self._skips[ClaimSkip.UNKNOWN_WORKER] += 1
         else:
-            book.apply(batch, now)
+            book.apply(batch, now, seq)
 
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
-        """Drop every claim of the rank, observed and predicted ones too; O(claims)."""
+        """Drop every claim of the rank, observed and predicted ones too; O(1) in the claims."""
         book = self._books.get(rank)
         if book is not None:
             book.forget(reason, now)
@@ -84,7 +89,16 @@ class FleetIndex:
         """Batches are lost for good: the rank's older claims are doubtful until confirmed."""
         book = self._books.get(rank)
         if book is not None:
-            book.record_loss(now)
+            book.record_loss(now, cause)
+
+    def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
+        """Drop up to so many blocks of a medium that is about to be cleared; O(``max_blocks``).
+
+        Returns:
+            Whether no more than so many are left.
+        """
+        book, tier = self._books.get(rank), tier_of(medium)
+        return book is None or tier is None or book.ledger.shrink(tier, max_blocks, now)
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         """How far the rank's stream can be believed from here on."""
@@ -189,10 +203,15 @@ class FleetIndex:
     # What debug pages and metrics show
 
     def rank_states(self, now: float) -> list[RankState]:
+        self.sweep(_SWEPT_AT_ONCE)
         """A snapshot a rank, in order of rank."""
         return [self._books[rank].state(now) for rank in sorted(self._books)]
 
     def findings(self, now: float) -> list[Finding]:
+    def sweep(self, max_blocks: int) -> bool:
+        """Clean up behind claims that were dropped at once; O(``max_blocks``). True when all is done."""
+        return self._blocks.sweep(max_blocks)
+
         """Every gap that is there now, with its evidence."""
         for book in self._books.values():
             book.audit.settle(now)
@@ -223,6 +242,11 @@ class FleetIndex:
         if book is None:
             return {tier: [] for tier in Tier}
         return {tier: book.ledger.residency(tier) for tier in Tier}
+
+    def mark(self, rank: Rank) -> int | None:
+        """Number of the last batch of the rank that its claims rest on as a whole; None before the first."""
+        book = self._books.get(rank)
+        return None if book is None else book.last_seq
 
     def check(self) -> None:
         """Verify every invariant; O(ranks × blocks). For tests."""

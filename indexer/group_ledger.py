@@ -15,6 +15,7 @@ both blocks (*namesakes*), and the first removal ends both claims.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from indexer.block_index import KEY_MASK, Ref
 from indexer.host_history import HostHistory
@@ -23,6 +24,7 @@ from indexer.limits import IndexLimits
 from indexer.parking import Parking
 from indexer.rank_claims import RankClaims
 from indexer.remembered import Remembered
+from indexer.retired_slots import Table
 from protocol import EngineHash, Tier
 
 Place = Callable[[Piece, Ref], Sequence[Ref]]
@@ -35,7 +37,8 @@ class GroupLedger:
     Attributes:
         parking: pieces that wait for their parents.
         doubled: keys of blocks stored again on GPU or HOST while held there: the engine may have two
-            copies, so the first removal may leave one behind.
+            copies, so the first removal may leave one behind. With each the number of duplicates on GPU
+            so far when it last was one there, 0 if it never was.
         unnamed_left_at: when a hash that named no block was last removed; None before the first time.
     """
 
@@ -58,7 +61,7 @@ class GroupLedger:
         self._unkeyable: set[EngineHash] = set()
         self._namesakes: dict[tuple[Tier, EngineHash], list[Ref]] = {}
         self.parking = Parking(limits.orphans)
-        self.doubled: Remembered[int, None] = Remembered(limits.doubled)
+        self.doubled: Remembered[int, int] = Remembered(limits.doubled)
         self.unnamed_left_at: float | None = None
 
     @property
@@ -198,17 +201,37 @@ class GroupLedger:
             return
         self._claims.withdraw(tier, [ref for _, ref in self.held(tier)])
         self._namesakes = {at: refs for at, refs in self._namesakes.items() if at[0] is not tier}
-        latest = list(held)[-self._limits.remembered :]
-        for block_hash in latest:
-            ref = held[block_hash]
-            if ref is not None:
-                self._names.young[block_hash] = ref
-        self._names.turn()
+        self._remember_latest(held)
         held.clear()
         self._unnamed = {h for h in self._unnamed if self._is_held(h)}
         self._unkeyable &= self._unnamed
         if not any(self._tiers.values()):
             self.parking.clear()
+
+    def give_up(self) -> list[Table[Ref]]:
+        """Hold nothing on any tier, as after ``clear`` of each, and leave the bits; O(1).
+
+        Returns:
+            What was held, by hash.
+        """
+        tables: list[Table[Ref]] = []
+        for tier, held in self._tiers.items():
+            self._remember_latest(held)
+            tables.append(held)
+            self._tiers[tier] = {}
+        tables += [list(refs) for refs in self._namesakes.values()]
+        self._namesakes, self._unnamed, self._unkeyable = {}, set(), set()
+        self.parking.clear()
+        return tables
+
+    def shrink(self, tier: Tier, max_blocks: int, now: float) -> list[EngineHash]:
+        """Drop up to so many hashes of a tier, named or not; O(``max_blocks``). Returns them."""
+        held = self._tiers[tier]
+        latest = [held.popitem() for _ in range(min(len(held), max_blocks))]
+        held.update(reversed(latest))  # a dictionary shows its end in no other way
+        hashes = [block_hash for block_hash, _ in latest]
+        self.remove(tier, hashes, now)
+        return hashes
 
     def forget_past(self) -> None:
         """Forget what was held before: the engine has started anew."""
@@ -229,6 +252,12 @@ class GroupLedger:
             assert first is not None, f"namesakes of what is not held: {refs}"
             assert len({first, *refs}) == len(refs) + 1, f"a namesake twice: {first}, {refs}"
 
+    def _remember_latest(self, held: dict[EngineHash, Ref | None]) -> None:
+        for block_hash, ref in islice(reversed(held.items()), self._limits.remembered):
+            if ref is not None:
+                self._names.young[block_hash] = ref
+        self._names.turn()
+
     def _add_namesake(self, tier: Tier, block_hash: EngineHash, ref: Ref) -> bool:
         """Let a hash that is held name one more block; False where it does so already, or at the bound."""
         refs = self._namesakes.get((tier, block_hash))
@@ -247,13 +276,16 @@ class GroupLedger:
 
     def _note_duplicates(self, tier: Tier, again: Sequence[tuple[EngineHash, Ref]]) -> None:
         self._claims.duplicates[tier] += len(again)
+        num_again = self._claims.duplicates[tier]
         if self._claims.doubtful[tier]:
             self._claims.confirm(tier, [ref for _, ref in again])
         if tier is Tier.HOST:
             self._history.add([block_hash for block_hash, _ in again])
         if tier is not Tier.STORAGE:
             for _, ref in again:
-                self.doubled.add(ref & KEY_MASK, None)
+                key = ref & KEY_MASK
+                on_gpu = tier is Tier.GPU
+                self.doubled.add(key, num_again if on_gpu else self.doubled.get(key) or 0)
 
     def _hold(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
         """Hold hashes whose event does not say which blocks they name; some may be named already."""

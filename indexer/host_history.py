@@ -12,7 +12,7 @@ up one of them, and where there is none it is the removal of a block whose store
     removal                      never stored there
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from protocol import EngineHash
 
@@ -52,11 +52,13 @@ class HostHistory:
         self._copies.clear()
         self.is_known = False
 
-    def outlast(self, hashes: Iterable[EngineHash]) -> None:
+    def outlast(self, hashes: Collection[EngineHash]) -> None:
         """The ledger gives these up, though nobody said that they left HOST."""
-        given_up = list(hashes)
-        self.add(given_up)
-        self.may_outlast = self.may_outlast or bool(given_up)
+        self.may_outlast = self.may_outlast or bool(hashes)
+        if len(hashes) > self._limit:
+            self.lose()
+        else:
+            self.add(hashes)
 
     def add(self, hashes: Iterable[EngineHash]) -> None:
         """One more copy of each, beyond what the ledger holds. O(hashes)."""

@@ -109,11 +109,31 @@ class RankLedger:
         return strange
 
     def clear(self, now: float) -> None:
-        """Drop every claim: announced on any tier, observed, predicted, parked. O(claims)."""
+        """Drop every claim: announced on any tier, observed, predicted, parked.
+
+        O(1) in the claims: many are left behind in a retired slot, few dropped one by one.
+        """
+        if self._is_worth_retiring():
+            groups = self._groups.values()
+            self.claims.retire([table for group in groups for table in group.give_up()])
         for tier in Tier:
             self._clear_tier(tier, now)
         self.claims.predicted.clear()
         self.links.clear()
+
+    def shrink(self, tier: Tier, max_blocks: int, now: float) -> bool:
+        """Drop up to so many blocks of a tier that is about to be cleared; O(``max_blocks``).
+
+        Returns:
+            Whether no more than so many are left.
+        """
+        for group in self._groups.values():
+            if len(group.hashes(tier)) > max_blocks:
+                hashes = group.shrink(tier, max_blocks, now)
+                if tier is Tier.HOST:
+                    self.history.add(hashes)
+                return False
+        return True
 
     def forget(self, now: float) -> None:
         """Drop every claim and all memory: the engine is a new one."""
@@ -296,6 +316,12 @@ class RankLedger:
             for group in self._groups.values():
                 self.history.add(group.hashes(tier))
         self._clear_tier(tier, now)
+
+    def _is_worth_retiring(self) -> bool:
+        held = sum(len(group.hashes(tier)) for group in self._groups.values() for tier in Tier)
+        marks = len(self.claims.observed) + len(self.claims.predicted)
+        is_much = held + marks > self._limits.cleared_at_once
+        return is_much and self._index.retired.num_blocks + held + marks <= self._limits.retired
 
     def _clear_tier(self, tier: Tier, now: float) -> None:
         self.last_removal_at[tier] = now

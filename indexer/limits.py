@@ -11,6 +11,9 @@ class IndexLimits:
         orphans: parked blocks whose parent is unknown.
         unresolved: blocks announced without tokens and not yet named otherwise.
         groups: cache groups that make claims.
+        cleared_at_once: claims that a clear of every tier drops one by one; more are left behind in a
+            retired slot and swept later.
+        retired: blocks of retired slots, of all ranks together. Beyond it clears drop one by one.
         namesakes: hashes a group that name blocks of several namespaces; further blocks are not credited.
         observed: blocks held by evidence alone.
         predicted: blocks dispatched and not yet heard of.
@@ -38,6 +41,8 @@ class IndexLimits:
     orphans: int = 8_192
     unresolved: int = 8_192
     groups: int = 16
+    cleared_at_once: int = 1_024
+    retired: int = 4_000_000
     namesakes: int = 4_096
     observed: int = 65_536
     predicted: int = 65_536

@@ -94,10 +94,11 @@ class RankBook:
         self.is_believed = are_events_believed(spec.engine, spec.version)
         self._num_geometries = None
 
+        self.last_seq: int | None = None  # of the last batch that is applied as a whole
     # What events say
 
-    def apply(self, batch: EventBatch, now: float) -> None:
-        """Apply one batch of the rank's stream."""
+    def apply(self, batch: EventBatch, now: float, seq: int | None = None) -> None:
+        """Apply one batch of the rank's stream, or a part; the last part comes with its number."""
         self.num_batches += 1
         self.last_batch_at = now
         self.awaited_since, self.num_awaited = None, 0
@@ -118,11 +119,14 @@ class RankBook:
         """What was known is void: drop every claim and every memory."""
         self.resets[reason] += 1
         self.ledger.forget(now)
-        self._num_geometries = None
+        self.last_seq = None
+        self._settle_slot()
+        self._settle_lookups()
         self.dispatches.clear()
         self._reset_suspicions()
         self.parity.clear()
 
+        self.last_seq = self.last_seq if seq is None else seq
     def record_loss(self, now: float) -> None:
         """Claims made so far are doubtful: ``doubt_ttl_s`` after the first loss they saw they go."""
         self.num_losses += 1
@@ -134,6 +138,7 @@ class RankBook:
         """What the stream says of itself."""
         if trust in (Trust.JOINED, Trust.DEGRADED):
             self.ledger.history.lose()
+            self._settle_slot()
         self._said = trust
 
     def set_connected(self, now: float, *, is_connected: bool | None) -> None:
@@ -228,21 +233,20 @@ class RankBook:
         since = self.awaited_since
         return since is not None and now - since > self._limits.silence_bound_s
 
-    @property
-    def geometry(self) -> Geometry:
-        """The geometry that most of the rank's events use; the advertised one before the first."""
-        return self.lookups[0]
+    def _settle_slot(self) -> None:
+        """Claims that were dropped at once are left behind in another slot."""
+        if self.slot != self.ledger.claims.slot:
+            self.slot = self.ledger.claims.slot
+            self._on_lookups()
 
-    @property
-    def lookups(self) -> Sequence[Geometry]:
-        """At which the rank is looked up, the most used one first; the longest match wins."""
-        used = self.ledger.geometries
-        if len(used) != self._num_geometries:
-            self._num_geometries = len(used)
-            first = [geometry for geometry, _ in used.most_common(_MAX_LOOKUPS)]
-            advertised = (self.spec.block_size or DEFAULT_BLOCK_SIZE, False)
-            self._lookups = first or [advertised]
-        return self._lookups
+    def _settle_lookups(self) -> None:
+        """Work out at which geometries the rank is looked up."""
+        used = self.ledger.geometries.most_common(_MAX_LOOKUPS)
+        advertised = (self.spec.block_size or DEFAULT_BLOCK_SIZE, False)
+        lookups = tuple(geometry for geometry, _ in used) or (advertised,)
+        if lookups != self.lookups:
+            self.lookups, self.geometry = lookups, lookups[0]
+            self._on_lookups()
 
     def blocks(self, prompt: Prompt) -> PromptBlocks:
         """The prompt as the rank would keep it; no block where it does not serve the model."""
@@ -361,6 +365,7 @@ class RankBook:
         elif self.num_batches and at_decision.trust is not Trust.EXACT:
             return  # it may hold more than we know of
         if blocks.num_reusable - held < 2:
+        self._settle_slot()
             return
         if self.last_batch_at is None or self.last_batch_at < decided_at:
             self.num_awaited += 1

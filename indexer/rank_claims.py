@@ -17,6 +17,7 @@ from indexer.block_index import GPU, OBSERVED, PREDICTED, BlockIndex, Ref
 from indexer.departures import Departures
 from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
+from indexer.retired_slots import Table
 from protocol import Tier
 
 
@@ -91,6 +92,18 @@ class RankClaims:
     def bits(self, refs: Iterable[Ref]) -> list[int]:
         """This rank's bits on each block."""
         return [self.index.bits(ref, self.slot) for ref in refs]
+
+    def retire(self, announced: Iterable[Table[Ref]]) -> None:
+        """Drop every claim of every kind at once: begin anew in another slot. O(observed + predicted).
+
+        Args:
+            announced: all that is announced on any tier, by hash.
+        """
+        left, self.slot = self.slot, self.index.take_slot()
+        marks = [kind.move(self.slot) for kind in (self.observed, self.predicted)]
+        self.index.retired.add(left, [*announced, *marks])
+        self.doubtful = {tier: {} for tier in Tier}
+        self._shared = Counter()
 
     def close(self) -> None:
         """Give the slot back; every bit has been cleared."""

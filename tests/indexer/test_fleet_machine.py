@@ -36,10 +36,12 @@ tiers = st.sampled_from(Tier)
 class FleetMachine(RuleBasedStateMachine):
     """Ranks of worker ``exact`` hear everything; those of ``joined`` hold what nobody announced."""
 
+    LIMITS = LIMITS
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.index = FleetIndex(LIMITS)
+        self.index = FleetIndex(self.LIMITS)
         self.oracles: dict[Rank, RankOracle] = {}
 
     @initialize()
@@ -181,5 +183,18 @@ class FleetMachine(RuleBasedStateMachine):
             oracle.assert_match(block, match)
 
 
+class RetiringMachine(FleetMachine):
+    """Whatever is dropped at once is left behind in a retired slot."""
+
+    LIMITS = IndexLimits(cleared_at_once=0)
+
+    @invariant()
+    def slots_are_swept(self) -> None:
+        self.index.check()
+        self.index.sweep(1_000)
+
+
 TestFleet = FleetMachine.TestCase
+TestRetiring = RetiringMachine.TestCase
+TestRetiring.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestFleet.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)

@@ -1,6 +1,7 @@
 """What two processes must agree on: ids, tiers, events, wire codec, frames, block keys, rates."""
 
-from protocol.codec import UndecodablePayloadError, decode_batch, encode_batch, normalise_hash
+from protocol.codec import UndecodablePayloadError, decode_batch, normalise_hash
+from protocol.encoding import encode_batch
 from protocol.engine_model import DEFAULT_ENGINE_MODEL, EngineModel
 from protocol.events import (
     AllBlocksCleared,
@@ -32,7 +33,7 @@ from protocol.keys import (
     num_tokens,
     pack_tokens,
 )
-from protocol.long_batch import BatchScan, LongEvents
+from protocol.long_batch import BatchScan, LongEvents, ScannedPayload
 from protocol.tiers import Tier, tier_of
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Rank",
     "ReplayEnd",
     "ReplayReply",
+    "ScannedPayload",
     "SkipReason",
     "Tier",
     "TokenBytes",

@@ -1,4 +1,4 @@
-"""Event batches on the wire: bytes of any engine release to values, and values to bytes.
+"""Event batches off the wire: bytes of any engine release to values.
 
 Decoding is by name. A batch and each of its events may be a positional array or a tagged map, in any
 mixture; unknown fields are ignored, a missing optional field is None, an event that cannot be read is
@@ -35,6 +35,8 @@ from protocol.ids import EngineHash
 
 _U64 = (1 << 64) - 1
 _I64_MIN = -(1 << 63)
+_MAX_SIZE = 1 << 24
+_NUM_PLAIN = 7  # fields of a plain store, its type included
 
 _STORED_FIELDS = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
@@ -83,20 +85,6 @@ def decode_batch(payload: bytes) -> EventBatch:
         except _SkipError as skip:
             skipped.append(skip.reason)
     return EventBatch(ts, read, batch_rank(fields), skipped)
-
-
-def encode_batch(batch: EventBatch) -> bytes:
-    """Write a batch as SGLang 0.5.23 does: positional batch, tagged maps, absent fields omitted.
-
-    Byte-identical to that release for the events it can publish; fields that it has not follow under
-    their names, so that every event is read as it was written. ``skipped`` is not part of a batch.
-
-    Source: SGLang 0.5.23 ``KVEventBatch`` (msgspec; field order and defaults).
-    """
-    packed: bytes = msgpack.packb(
-        [float(batch.ts), [_encode_event(event) for event in batch.events], batch.dp_rank]
-    )
-    return packed
 
 
 def normalise_hash(value: object) -> EngineHash:
@@ -193,6 +181,9 @@ def _positional(raw: list[object]) -> dict[object, object]:
 
 
 def _stored(fields: Mapping[object, object]) -> BlockStored:
+    plain = _plain_store(fields)
+    if plain is not None:
+        return plain
     if "parent_block_hash" not in fields:  # nil says "no parent", silence says nothing
         raise _SkipError(SkipReason.MISSING_FIELD)
     named = _read_fields(fields, _STORED_READERS, _STORED_REQUIRED)
@@ -204,6 +195,36 @@ def _stored(fields: Mapping[object, object]) -> BlockStored:
         raise _SkipError(SkipReason.TOKEN_COUNT)
     named["token_ids"] = tokens
     return BlockStored(**named, is_eagle=is_eagle)
+
+
+def _plain_store(fields: Mapping[object, object]) -> BlockStored | None:
+    """A store of plain tokens and numbers, and nothing else but a medium: most of what SGLang publishes.
+
+    It reads as it does field by field, in less time; None where it is anything else.
+    """
+    if len(fields) != _NUM_PLAIN or "lora_id" not in fields or "type" not in fields:
+        return None
+    get = fields.get
+    hashes, tokens, size = get("block_hashes"), get("token_ids"), get("block_size")
+    parent, medium = get("parent_block_hash", ""), get("medium")
+    if type(hashes) is not list or type(tokens) is not list or type(size) is not int:
+        return None
+    if type(parent) is not int and parent is not None:
+        return None
+    if type(medium) is not str or get("lora_id") is not None:
+        return None
+    if not 0 < size <= _MAX_SIZE or len(tokens) != len(hashes) * size:
+        return None
+    named: list[EngineHash] = []
+    for block_hash in hashes:
+        if type(block_hash) is not int:
+            return None
+        named.append(block_hash & _U64)
+    try:
+        array("I", tokens)  # one conversion in C checks them all
+    except (TypeError, OverflowError):
+        return None
+    return BlockStored(named, None if parent is None else parent & _U64, tokens, size, medium)
 
 
 def _removed(fields: Mapping[object, object]) -> BlockRemoved:
@@ -269,7 +290,7 @@ def _int(value: object) -> int:
 
 def _count(value: object) -> int:
     number = _int(value)
-    if not 0 <= number <= 1 << 24:
+    if not 0 <= number <= _MAX_SIZE:
         raise TypeError("not a block size")
     return number
 
@@ -312,60 +333,6 @@ def _require_integers(values: list[Any]) -> None:
     except OverflowError:
         if not all(isinstance(value, int) for value in values):
             raise _SkipError(SkipReason.BAD_FIELD) from None
-
-
-def _encode_event(event: KvEvent) -> dict[str, object]:
-    match event:
-        case BlockStored():
-            return _encode_stored(event)
-        case BlockRemoved():
-            fields: dict[str, object] = {
-                "type": "BlockRemoved",
-                "block_hashes": [_wire_hash(block_hash) for block_hash in event.block_hashes],
-            }
-            return fields | _present(
-                medium=event.medium, group_idx=event.group_idx, locality=event.locality
-            )
-        case AllBlocksCleared():
-            return {"type": "AllBlocksCleared"} | _present(medium=event.medium)
-
-
-def _encode_stored(event: BlockStored) -> dict[str, object]:
-    tokens: Sequence[object] = event.token_ids
-    if event.is_eagle:
-        run = event.token_ids
-        tokens = [[run[i], run[i + 1]] for i in range(len(run) - 1)]
-    parent = event.parent_hash
-    fields: dict[str, object] = {
-        "type": "BlockStored",
-        "block_hashes": [_wire_hash(block_hash) for block_hash in event.block_hashes],
-        "parent_block_hash": None if parent is None else _wire_hash(parent),
-        "token_ids": tokens,
-        "block_size": event.block_size,
-        "lora_id": event.lora_id,
-    }
-    return fields | _present(
-        medium=event.medium,
-        cache_salt=event.cache_salt,
-        session_id=event.session_id,
-        lora_name=event.lora_name,
-        extra_keys=event.extra_keys,
-        group_idx=event.group_idx,
-        kv_cache_spec_kind=event.spec_kind,
-        kv_cache_spec_sliding_window=event.sliding_window,
-        locality=event.locality,
-    )
-
-
-def _wire_hash(block_hash: EngineHash) -> EngineHash:
-    """SGLang publishes hashes as signed 64-bit numbers."""
-    if isinstance(block_hash, int) and block_hash >= 1 << 63:
-        return block_hash - (1 << 64)
-    return block_hash
-
-
-def _present(**fields: object) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 _STORED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {

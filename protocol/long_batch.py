@@ -57,6 +57,20 @@ class LongEvents(Sequence[KvEvent]):
         return list(self)[index]
 
 
+class ScannedPayload(bytes):
+    """A payload whose batch is known, as None where it is no batch: it need not be read again.
+
+    O(bytes) to make.
+    """
+
+    batch: EventBatch | None
+
+    def __new__(cls, payload: bytes, batch: EventBatch | None) -> "ScannedPayload":
+        scanned = super().__new__(cls, payload)
+        scanned.batch = batch
+        return scanned
+
+
 class BatchScan:
     """One payload on its way to a batch.
 
@@ -68,6 +82,10 @@ class BatchScan:
         self._payload = payload
         self._steps = self._scan()
         self.batch: EventBatch | None = None
+
+    def payload(self) -> ScannedPayload:
+        """The payload with what was found in it."""
+        return ScannedPayload(self._payload, self.batch)
 
     def proceed(self, num_events: int) -> bool:
         """Look at so many events more; True when the payload is scanned, or cannot be read."""

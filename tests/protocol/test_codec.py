@@ -268,3 +268,27 @@ def test_decoding_is_the_inverse_of_encoding(batch: list[KvEvent], rank: int | N
 def test_what_is_no_engine_hash(value: object) -> None:
     with pytest.raises(TypeError):
         normalise_hash(value)
+
+
+@given(
+    st.lists(st.integers(-(1 << 63), (1 << 64) - 1) | st.binary(max_size=2) | st.booleans(), max_size=3),
+    st.none() | st.integers(-(1 << 63), (1 << 64) - 1) | st.booleans(),
+    st.lists(st.integers(-1, 1 << 33) | st.floats(0, 1) | st.booleans(), max_size=7),
+    st.integers(-1, 3) | st.just(1 << 25),
+    st.none() | st.just("GPU") | st.just(3),
+    st.none() | st.integers(0, 2),
+)  # fmt: skip
+def test_the_shortest_form_of_a_store_reads_as_any_other(
+    hashes: list[object],
+    parent: object,
+    tokens: list[object],
+    size: int,
+    medium: object,
+    lora: object,
+) -> None:
+    raw = {
+        "type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent,
+        "token_ids": tokens, "block_size": size, "lora_id": lora, "medium": medium,
+    }  # fmt: skip
+    plain, other = decode([1.0, [raw]]), decode([1.0, [{**raw, "more": 1}]])
+    assert plain == other

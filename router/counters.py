@@ -71,7 +71,6 @@ class DataCounters:
         self.unrouted: Counter[str] = Counter()
         self.body_too_large = 0
         self.overloaded = 0
-        self.illegible_headers = 0
         self.broken_streams = 0
         self.internal_errors = 0
         self.predicted_cached_tokens = 0

@@ -143,10 +143,6 @@ class DataApp:
         head, request_id = identity
         connection: ClientConnection = scope["extensions"]["kvroute.connection"]
         body = await self._admit(head, receive, connection)
-        if head.illegible is not None:
-            self._counters.illegible_headers += 1
-            message = f"the value of the header field {head.illegible} is not UTF-8"
-            raise FrontDoorError(ErrorKind.MALFORMED, message, param=head.illegible)
         self._relay.hops.refuse_loops(head.via)
         with DisconnectWatch(connection):
             routed = api if scope["method"] == "POST" else Api.OTHER
@@ -157,7 +153,7 @@ class DataApp:
                 target=_target(scope, api),
                 headers=[
                     *head.forwarded,
-                    (REQUEST_ID.decode(), request_id),
+                    (REQUEST_ID, request_id.encode()),
                     self._relay.hops.field,
                 ],
                 body=body,

@@ -76,7 +76,7 @@ class Forward(NamedTuple):
     plan: PlanRequest
     method: str
     target: str
-    headers: Sequence[tuple[str, str]]
+    headers: Sequence[RawHeader]
     body: bytes
     may_repeat: bool
     reads_usage: bool
@@ -174,7 +174,7 @@ class Exchange:
         headers = forward.headers
         if plan.num_ranks > 1:
             headers = [field for field in headers if field[0] != DP_RANK]
-            headers.append((DP_RANK, str(plan.rank.dp_rank)))
+            headers.append((DP_RANK, b"%d" % plan.rank.dp_rank))
         url = plan.url + forward.target
         try:
             return await self._relay.upstream.send(forward.method, url, headers, forward.body)

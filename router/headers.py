@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 RawHeader = tuple[bytes, bytes]
 
 REQUEST_ID = b"x-request-id"
-DP_RANK = "x-data-parallel-rank"
+DP_RANK = b"x-data-parallel-rank"
 MAX_REQUEST_ID = 128
 
 _HOP_BY_HOP = frozenset(
@@ -32,6 +32,7 @@ _HOP_BY_HOP = frozenset(
 )
 # Made anew for the worker: its address, the body's length, the answered expectation.
 _REMADE = frozenset({b"host", b"content-length", b"expect", REQUEST_ID})
+_NOT_FORWARDED = _HOP_BY_HOP | _REMADE
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LOCATIONS = frozenset({b"location", b"content-location"})
@@ -48,17 +49,14 @@ class RequestHead(NamedTuple):
         request_id: the client's, if it is fit to be passed on.
         expects_continue: the client waits before it sends the body.
         via: the routers and proxies on its way, all fields in one.
-        illegible: name of a field whose value is no UTF-8. RFC 9110 §5.5 lets such bytes stand in a value,
-            but the client towards workers cannot write them, so the request cannot go on as it is.
     """
 
-    forwarded: list[tuple[str, str]]
+    forwarded: list[RawHeader]
     content_length: int | None
     is_encoded: bool
     is_json: bool
     request_id: str | None
     expects_continue: bool
-    illegible: str | None = None
     via: bytes = b""
 
 
@@ -82,34 +80,33 @@ class AnswerHead(NamedTuple):
 
 def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     """One pass over a request's header section; names are lower case, as the server hands them over."""
-    named = _connection_names(raw)
-    forwarded: list[tuple[str, str]] = []
+    forwarded: list[RawHeader] = []
+    named: frozenset[bytes] = frozenset()
     length: int | None = None
     is_encoded = is_json = expects_continue = False
     request_id: str | None = None
-    illegible: str | None = None
     via = b""
-    for name, value in raw:
-        if name == b"content-length":
-            length = int(value) if value.isdigit() else None
-        elif name == b"content-encoding":
-            is_encoded = _is_coding(value)
-        elif name == b"content-type":
+    for field in raw:
+        name, value = field
+        if name not in _NOT_FORWARDED:
+            forwarded.append(field)
+        if name == b"content-type":
             is_json = value.split(b";", 1)[0].strip().lower().endswith(b"json")
+        elif name == b"content-length":
+            length = int(value) if value.isdigit() else None
+        elif name == b"connection":
+            named |= _listed_names(value)
         elif name == REQUEST_ID:
             request_id = _sane_id(value)
+        elif name == b"content-encoding":
+            is_encoded = _is_coding(value)
         elif name == b"expect":
             expects_continue = value.lower() == b"100-continue"
         elif name == b"via":
             via += b"," + value
-        if name not in _HOP_BY_HOP and name not in _REMADE and name not in named:
-            try:
-                forwarded.append((name.decode("ascii"), value.decode("utf-8")))
-            except UnicodeDecodeError:
-                illegible = name.decode("ascii", "replace")
-    return RequestHead(
-        forwarded, length, is_encoded, is_json, request_id, expects_continue, illegible, via
-    )
+    if named:
+        forwarded = [field for field in forwarded if field[0] not in named]
+    return RequestHead(forwarded, length, is_encoded, is_json, request_id, expects_continue, via)
 
 
 def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
@@ -206,15 +203,6 @@ def _is_event_stream(content_type: bytes) -> bool:
 
 def _is_coding(content_encoding: bytes) -> bool:
     return content_encoding.strip().lower() not in (b"", b"identity")
-
-
-def _connection_names(raw: Iterable[RawHeader]) -> frozenset[bytes]:
-    """Fields that ``Connection`` declares to be the hop's own."""
-    named: frozenset[bytes] = frozenset()
-    for name, value in raw:
-        if name == b"connection":
-            named |= _listed_names(value)
-    return named
 
 
 def _listed_names(value: bytes) -> frozenset[bytes]:

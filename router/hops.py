@@ -29,7 +29,7 @@ class Hops:
 
     def __init__(self, instance: str) -> None:
         self._own = f"{_NAME}{instance}".encode()
-        self.field = ("via", f"1.1 {_NAME}{instance}")
+        self.field = (b"via", b"1.1 " + self._own)
 
     def refuse_loops(self, via: bytes) -> None:
         """Look at what ``Via`` says, all its fields in one.

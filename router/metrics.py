@@ -70,11 +70,6 @@ class RouterCollector(Collector):
         for name, text, value in (
             ("body_too_large", "Requests refused for their size: 413.", data.body_too_large),
             ("overloaded", "Requests refused for want of room: 429.", data.overloaded),
-            (
-                "illegible_headers",
-                "Requests refused for a header field that is not UTF-8: 400.",
-                data.illegible_headers,
-            ),
             ("broken_answers", "Answers that broke off after they had begun.", data.broken_streams),
             ("internal_errors", "Requests that failed inside the router.", data.internal_errors),
             (

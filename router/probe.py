@@ -113,9 +113,9 @@ async def open_prober(
     timeouts: ProbeTimeouts, token: str | None, hops: Hops
 ) -> AsyncIterator[Prober]:
     """A prober; ``token`` is sent as bearer token."""
-    headers = {"Accept-Encoding": "identity", hops.field[0]: hops.field[1]}
+    headers = [(b"Accept-Encoding", b"identity"), hops.field]
     if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
+        headers.append((b"Authorization", f"Bearer {token}".encode()))
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(
         timeout=timeouts.call_s, headers=headers, limits=limits, trust_env=False

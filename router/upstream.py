@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from router.headers import RawHeader
 from router.upstream_answer import UpstreamAnswer, UpstreamTimeouts
 from router.upstream_faults import Fault, UpstreamError
 from router.upstream_pool import UpstreamPool
@@ -49,7 +50,7 @@ class Upstream:
         self._pool.check()
 
     async def send(
-        self, method: str, url: str, headers: Sequence[tuple[str, str]], body: bytes
+        self, method: str, url: str, headers: Sequence[RawHeader], body: bytes
     ) -> UpstreamAnswer:
         """Send one request and wait for the head of its answer. Cancelling closes the connection.
 

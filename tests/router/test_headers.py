@@ -60,7 +60,7 @@ def test_what_the_front_door_reads() -> None:
     assert head.is_encoded
     assert head.is_json
     assert head.request_id == "abc"
-    assert [name for name, _ in head.forwarded] == ["content-encoding", "content-type"]
+    assert [name for name, _ in head.forwarded] == [b"content-encoding", b"content-type"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ async def test_each_router_adds_its_name_and_keeps_those_before() -> None:
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/anything", "/v1/models", "/health"])
 async def test_a_request_that_comes_back_is_refused(target: str) -> None:
     async with stub_worker(OK) as worker, front_door(worker.url) as door:
-        own = [door.relay.hops.field]
+        name, value = door.relay.hops.field
+        own = [(name.decode(), value.decode())]
         method = "POST" if "chat" in target else "GET"
         answer = await ask(door, method, target, own, b"{}" if method == "POST" else None)
         await door.settled()

@@ -36,7 +36,7 @@ async def test_each_router_adds_its_name_and_keeps_those_before() -> None:
         await outer.settled()
         await inner.settled()
     assert answer.status == 200
-    names = [door.relay.hops.field[1] for door in (outer, inner)]
+    names = [door.relay.hops.field[1].decode() for door in (outer, inner)]
     assert worker.requests[0].values("via") == ["1.1 proxy", *names]
 
 

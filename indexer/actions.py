@@ -20,6 +20,21 @@ class ForgetReason(StrEnum):
     WORKER_REMOVED = "worker_removed"
 
 
+class LossCause(StrEnum):
+    """Why batches are lost for good.
+
+    NO_REPLAY: the publisher has no replay socket to ask.
+    UNANSWERED: replays were asked for, and failed or took too long.
+    TRUNCATED: the publisher no longer has them, or does not send them.
+    UNREADABLE: they came, and cannot be decoded.
+    """
+
+    NO_REPLAY = "no_replay"
+    UNANSWERED = "unanswered"
+    TRUNCATED = "truncated"
+    UNREADABLE = "unreadable"
+
+
 @dataclass(frozen=True, slots=True)
 class Apply:
     """Apply the batch to the rank's ledger: it is the next one in order."""
@@ -55,6 +70,7 @@ class RecordLoss:
 
     first_seq: int
     last_seq: int | None
+    cause: LossCause
 
 
 StreamAction: TypeAlias = Apply | Forget | RequestReplay | RecordLoss

@@ -8,7 +8,7 @@
     variables      chat_template_kwargs, documents and reasoning_effort reach the template as they are
 
 A part that is not text (image, audio, …) stands for tokens that only the engine can make: such a chat has
-no tokens here. Nothing of the body is changed; what differs is copied.
+tokens here up to its first one (`first_item`). Nothing of the body is changed; what differs is copied.
 
 Source: vLLM 0.32, recorded. SGLang renders plain chats alike and differs beyond them: it joins the texts of
 a list with blanks, leaves a string a string for templates that want parts, gives the template a tool's
@@ -101,13 +101,30 @@ def is_plain(body: Mapping[str, object]) -> bool:
     return isinstance(messages, list) and all(map(_is_plain_message, messages))
 
 
+def is_text_part(part: object) -> bool:
+    """Whether a part of a message's content is its text alone, or nothing that an engine could take."""
+    if not isinstance(part, dict):
+        return True
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in _TEXT_FIELD and part.get("uuid") is None
+
+
 def _is_plain_message(message: object) -> bool:
-    return (
-        isinstance(message, dict)
-        and not isinstance(message.get("content"), list)
-        and message.get("role") in {"system", "user", "assistant"}
-        and not message.get("tool_calls")
-    )
+    if not isinstance(message, dict):
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and not _is_one_text(content):
+        return False
+    return message.get("role") in {"system", "user", "assistant"} and not message.get("tool_calls")
+
+
+def _is_one_text(content: list[object]) -> bool:
+    """Whether a list holds one part, a text: every engine takes it for the text alone."""
+    match content:
+        case [{"type": "text", "text": str()} as part]:
+            return is_text_part(part)
+        case _:
+            return False
 
 
 def _refuse(detail: str) -> NoReturn:
@@ -167,11 +184,10 @@ def _read_part(part: object) -> str | None:
         return part
     if not isinstance(part, dict):
         _refuse("a part of content is not an object")
-    kind = part.get("type")
-    field = _TEXT_FIELD.get(kind) if isinstance(kind, str) else None
-    if field is None or part.get("uuid") is not None:
+    if not is_text_part(part):
         raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "a part of content is not text")
-    text = part.get(field)
+    kind = part["type"]
+    text = part.get(_TEXT_FIELD[kind])
     if text is None and kind in {"text", "refusal"}:
         return None
     return text if isinstance(text, str) else _refuse("the text of a part is not a string")

@@ -7,7 +7,7 @@
                   continue a conversation that only the engine holds
 
 Text that users type is encoded as the engine encodes it: if it spells a special token it becomes one.
-A batch of prompts is routed on load (a batch of one is a prompt). A chat whose ids another engine has
+A chat with images has tokens up to its first one. A batch of prompts is routed on load (a batch of one is a prompt). A chat whose ids another engine has
 made already (``kv_transfer_params.prompt_token_ids``) keeps those.
 
 The rules are vLLM's; SGLang's are the same for plain chats and not known well enough beyond them, so a
@@ -28,7 +28,7 @@ from jinja2.exceptions import TemplateSyntaxError
 from prompt.conversation import is_plain
 from prompt.errors import NoTokensError, NoTokensReason, PromptModelError
 from prompt.model_files import DEFAULT_TEMPLATE, TOOL_TEMPLATE, ModelFiles, read_model_files
-from prompt.template import ChatTemplate
+from prompt.template import ChatTemplate, common_length
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
 from prompt.view import Api, RequestView
 from protocol import EngineKind, TokenBytes, TokenRangeError, pack_tokens
@@ -40,11 +40,17 @@ _UNSUPPORTED_FIELDS = ("prompt_embeds", "input_embeds", "image_data", "audio_dat
 
 
 class PromptTokens(NamedTuple):
-    """A prompt as the engine will see it, and what it cost to find out."""
+    """A prompt as the engine will see it, and what it cost to find out.
+
+    Attributes:
+        is_cut: these are the tokens before the first image (or other item that is not text); how many
+            follow is not known here.
+    """
 
     tokens: TokenBytes
     render_us: int
     tokenize_us: int
+    is_cut: bool = False
 
 
 class PromptModel:
@@ -110,7 +116,7 @@ class PromptModel:
         return self._tokenizer.vocab_size
 
     def prompt_tokens(self, view: RequestView) -> PromptTokens:
-        """The tokens of a request's prompt; O(prompt).
+        """The tokens of a request's prompt, those before its first image where it has one; O(prompt).
 
         Raises:
             NoTokensError: they cannot be told here; the reason says why.
@@ -135,6 +141,17 @@ class PromptModel:
                     NoTokensReason.UNSUPPORTED_API, f"{view.api} is rendered by the engine alone"
                 )
 
+    def whole_prompt(self, view: RequestView) -> PromptTokens:
+        """The same, for who needs all of them: a prompt with images has none.
+
+        Raises:
+            NoTokensError: they cannot be told here; the reason says why.
+        """
+        prompt = self.prompt_tokens(view)
+        if prompt.is_cut:
+            raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "a part of content is not text")
+        return prompt
+
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of a text; O(text).
 
@@ -153,28 +170,55 @@ class PromptModel:
         Raises:
             NoTokensError: the body is no chat that the model's template can render.
         """
+        return self._template_of(body).render(body)
+
+    def _template_of(self, body: Mapping[str, object]) -> ChatTemplate:
         has_tools = body.get("tools") is not None and TOOL_TEMPLATE in self._templates
         template = self._templates.get(TOOL_TEMPLATE if has_tools else DEFAULT_TEMPLATE)
         if template is None:
             raise NoTokensError(NoTokensReason.NO_TEMPLATE, f"{self.name} has no chat template")
-        return template.render(body)
+        return template
 
     def _chat_tokens(self, body: Mapping[str, object]) -> PromptTokens:
         if self._takes_plain_chats_only and not is_plain(body):
-            raise NoTokensError(
-                NoTokensReason.UNSUPPORTED_CONTENT,
-                "engines that serve the model differ on such chats",
-            )
+            return self._tokens_before_item(body)
         ids = _transferred_ids(body)
         if ids is not None:
             return PromptTokens(_pack(ids), 0, 0)
         begin = self._clock_ns()
-        text = self.render_chat(body)
+        try:
+            text = self.render_chat(body)
+        except NoTokensError as error:
+            if error.reason is not NoTokensReason.UNSUPPORTED_CONTENT:
+                raise
+            return self._tokens_before_item(body)
         rendered = self._clock_ns()
         tokens = self._encode(text, add_special_tokens=body.get("add_special_tokens") is True)
         return PromptTokens(
             tokens, (rendered - begin) // 1000, (self._clock_ns() - rendered) // 1000
         )
+
+    def _tokens_before_item(self, body: Mapping[str, object]) -> PromptTokens:
+        """Those that come before the first item that is not text, whatever it is."""
+        begin = self._clock_ns()
+        before = self._template_of(body).render_before_item(body)
+        if before is None or (self._takes_plain_chats_only and not before.is_plain):
+            raise NoTokensError(
+                NoTokensReason.UNSUPPORTED_CONTENT,
+                "engines that serve the model differ on such chats",
+            )
+        rendered = self._clock_ns()
+        is_special = body.get("add_special_tokens") is True
+        tokens = self._encode(before.text, add_special_tokens=is_special)
+        whole = self._encode(before.whole, add_special_tokens=is_special)
+        length = (
+            common_length(tokens, whole) // 4 * 4
+        )  # the item may become one token with its neighbour
+        if not length:
+            raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "nothing comes before the item")
+        render_us, tokenize_us = rendered - begin, self._clock_ns() - rendered
+        cut = TokenBytes(tokens[:length])
+        return PromptTokens(cut, render_us // 1000, tokenize_us // 1000, is_cut=True)
 
     def _text_tokens(self, body: Mapping[str, object], prompt: object) -> PromptTokens:
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):

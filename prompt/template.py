@@ -12,10 +12,10 @@ outgrows its limit. At a limit the chat has no tokens (``too_long``) and is rout
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from jinja2 import nodes
 from jinja2.exceptions import TemplateError
@@ -26,6 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from prompt.content_format import content_format
 from prompt.conversation import Conversation, Message, read_conversation
 from prompt.errors import NoTokensError, NoTokensReason
+from prompt.first_item import find_first_item, with_item
 
 # The blank at the end shows whether the template trims the message.
 _CUT_HERE = "THE-MESSAGE-GOES-ON-HERE "
@@ -50,6 +51,19 @@ class RenderLimits:
     messages: int = 20_000
     message_chars: int = 16 << 20
     prompt_chars: int = 32 << 20
+
+
+class BeforeItem(NamedTuple):
+    """What a chat's prompt has before its first image, or other item that is not text.
+
+    Attributes:
+        whole: the prompt with the item as the template writes it, before an engine makes tokens of it.
+        is_plain: whether every engine renders ``text`` alike.
+    """
+
+    text: str
+    whole: str
+    is_plain: bool
 
 
 class ChatTemplate:
@@ -77,7 +91,9 @@ class ChatTemplate:
         self._content_format = content_format(environment.parse(source))
         self._knows_developer = "developer" in source
         constants = {**special_tokens, "documents": None}
-        self._template.globals = dict(self._template.globals)  # a chain of maps is slow to go through
+        self._template.globals = dict(
+            self._template.globals
+        )  # a chain of maps is slow to go through
         self._constants = {**self._template.globals, **constants}
         self._limits = limits
 
@@ -95,6 +111,24 @@ class ChatTemplate:
             marked = _with_mark(conversation.messages)
             return _cut_at_mark(self._text(conversation, marked))
         return self._text(conversation, conversation.messages)
+
+    def render_before_item(self, body: Mapping[str, object]) -> "BeforeItem | None":
+        """The text before the first item that is not text; None where there is no such item. O(text).
+
+        Raises:
+            NoTokensError: the body is no chat that this template can render, or it is too long.
+        """
+        item = find_first_item(body, self._content_format)
+        if item is None:
+            return None
+        conversation = read_conversation(
+            item.body, self._content_format, knows_developer=self._knows_developer
+        )
+        self._check_size(conversation)
+        marked = self._text(conversation, conversation.messages)
+        whole = self._text(conversation, with_item(conversation.messages, item.kind))
+        length = common_length(marked, whole)
+        return BeforeItem(whole[:length], whole, item.is_plain)
 
     def _check_size(self, conversation: Conversation) -> None:
         limits = self._limits
@@ -120,6 +154,18 @@ class ChatTemplate:
             raise NoTokensError(NoTokensReason.TEMPLATE_FAILED, str(error)) from error
         except _TEMPLATE_FAULTS as error:
             raise NoTokensError(NoTokensReason.TEMPLATE_FAILED, type(error).__name__) from error
+
+
+def common_length(one: Sequence[object], other: Sequence[object]) -> int:
+    """How much two texts, or lists, share from the beginning on. O(length × log length), in slices."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _join(pieces: Iterator[str], max_chars: int) -> str:

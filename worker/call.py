@@ -98,7 +98,7 @@ class CallReader:
         )
 
     def _prompt(self, view: RequestView) -> tuple[int, ...]:
-        prompt = tuple(unpack_tokens(self._model.prompt_tokens(view).tokens))
+        prompt = tuple(unpack_tokens(self._model.whole_prompt(view).tokens))
         if not prompt:
             raise bad_request("The prompt is empty.")
         return prompt

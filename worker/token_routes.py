@@ -46,7 +46,7 @@ class TokenRoutes:
         return _json({"prompt": self._model.decode(tokens)})
 
     def _tokenized(self, view: RequestView) -> dict[str, Any]:
-        tokens = unpack_tokens(self._model.prompt_tokens(view).tokens)
+        tokens = unpack_tokens(self._model.whole_prompt(view).tokens)
         wants_texts = view.body.get("return_token_strs") is True
         return {
             "count": len(tokens),

@@ -105,7 +105,7 @@ def test_add_special_tokens_is_honoured_in_chats() -> None:
         (Api.COMPLETIONS, {"prompt": "a", "truncate_prompt_tokens": 5}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.GENERATE, {"text": "a", "image_data": ["x"]}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.GENERATE, {"input_embeds": [[0.1]]}, NoTokensReason.UNSUPPORTED_CONTENT),
-        (Api.CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}], "prompt_embeds": "x"}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.CHAT, {"messages": []}, NoTokensReason.NOT_A_PROMPT),
         (Api.CHAT, {"messages": [{"role": "user", "content": "\ud800"}]}, NoTokensReason.NOT_A_PROMPT),
         (Api.CHAT, {"messages": HI, "chat_template": "x"}, NoTokensReason.OWN_TEMPLATE),
@@ -175,11 +175,16 @@ def test_the_model_is_named_after_its_directory() -> None:
 
 
 def test_what_engines_render_differently_has_no_tokens_where_both_serve_the_model() -> None:
-    parts = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    part = {"type": "text", "text": "hi"}
+    one, two = ([{"role": "user", "content": [part] * count}] for count in (1, 2))
     both = MODEL.for_engines({EngineKind.SGLANG, EngineKind.VLLM})
-    assert why_not(Api.CHAT, both, messages=parts) is NoTokensReason.UNSUPPORTED_CONTENT
-    for api, body in ((Api.CHAT, {"messages": HI}), (Api.COMPLETIONS, {"prompt": "hi"})):
+    assert why_not(Api.CHAT, both, messages=two) is NoTokensReason.UNSUPPORTED_CONTENT
+    for api, body in (
+        (Api.CHAT, {"messages": HI}),
+        (Api.CHAT, {"messages": one}),
+        (Api.COMPLETIONS, {"prompt": "hi"}),
+    ):
         view = view_request(api, json.dumps(body).encode())
         assert both.prompt_tokens(view).tokens == MODEL.prompt_tokens(view).tokens
     assert MODEL.for_engines({EngineKind.VLLM, EngineKind.UNKNOWN}) is MODEL
-    assert ids(Api.CHAT, messages=parts) == ids(Api.CHAT, messages=HI)
+    assert ids(Api.CHAT, messages=one) == ids(Api.CHAT, messages=HI)

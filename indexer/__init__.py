@@ -4,10 +4,12 @@ from indexer.actions import (
     Apply,
     Forget,
     ForgetReason,
+    LossCause,
     RecordLoss,
     RequestReplay,
     StreamAction,
 )
+from indexer.backlog import Backlog
 from indexer.claim_sink import ClaimSink
 from indexer.event_traffic import EventTraffic
 from indexer.findings import Finding, FindingKind
@@ -18,9 +20,10 @@ from indexer.intake import Intake
 from indexer.limits import IndexLimits
 from indexer.match import Prompt, RankMatch
 from indexer.rank_state import IndexStats, RankState
+from indexer.replay_ending import ReplayEnding
 from indexer.source_feed import SourceCounters, SourceFeed
 from indexer.source_sockets import SocketLimits
-from indexer.stream import EventStream, ReplayEnding
+from indexer.stream import EventStream
 from indexer.stream_limits import StreamLimits
 from indexer.stream_status import ResetCause, StreamCounters, StreamStatus
 from indexer.subscriber import EventSubscriber, SubscriberCounters
@@ -28,6 +31,7 @@ from indexer.trust import Trust
 
 __all__ = [
     "Apply",
+    "Backlog",
     "ClaimSink",
     "ClaimSkip",
     "EventStream",
@@ -42,6 +46,7 @@ __all__ = [
     "IndexLimits",
     "IndexStats",
     "Intake",
+    "LossCause",
     "Prompt",
     "RankMatch",
     "RankState",

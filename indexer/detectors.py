@@ -4,17 +4,20 @@ A detector looks at a rank's book and returns its evidence, or None. ``DETECTORS
 they say of several ranks becomes one finding in ``finding_board``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from indexer.actions import LossCause
 from indexer.findings import FindingKind
 from indexer.limits import IndexLimits
 from indexer.rank_book import RankBook
+from indexer.shortfalls import Row, Wrong
 
 Evidence = Mapping[str, int | float | str]
 
 _NEVER_HEARD_S = 10.0
 _MIN_REQUESTS = 3
+_MIN_FAILED_REPLAYS = 2
 _MIN_UNEXPLAINED_SHARE = 0.1
 
 
@@ -102,14 +105,55 @@ def _replay_off(look: Look) -> Evidence | None:
     return {"endpoint": sources[0].endpoint}
 
 
+def _replay_failing(look: Look) -> Evidence | None:
+    """Replays are asked for again and again, and the replay endpoint does not answer, or not in full."""
+    book = look.book
+    trouble = book.replay_trouble
+    if trouble is None or trouble.num_failed < _MIN_FAILED_REPLAYS:
+        return None
+    sources = [source for source in book.spec.sources if source.rank == book.rank]
+    return {
+        "failed_replays": trouble.num_failed,
+        "unanswered_replays": trouble.num_unanswered,
+        "garbled_replays": trouble.num_garbled,
+        "failing_s": round(look.now - trouble.since, 1),
+        "replay_endpoint": (sources[0].replay_endpoint or "") if sources else "",
+    }
+
+
 def _loss_unrepaired(look: Look) -> Evidence | None:
     """Batches were lost for good, and claims from before are still unconfirmed or it was recent."""
-    book = look.book
-    lost_at = book.last_loss_at
-    doubtful = book.ledger.claims.num_doubtful
-    if lost_at is None or (not doubtful and not look.is_recent(lost_at)):
+    causes = (LossCause.NO_REPLAY, LossCause.UNANSWERED, LossCause.TRUNCATED)
+    losses = _losses(look, causes)
+    if not losses:
         return None
-    return {"losses": book.num_losses, "doubtful_claims": doubtful}
+    by_cause = {f"losses_{cause.value}": count for cause, count in losses.items()}
+    doubtful = look.book.ledger.claims.num_doubtful
+    return {"losses": sum(losses.values()), **by_cause, "doubtful_claims": doubtful}
+
+
+def _events_unreadable(look: Look) -> Evidence | None:
+    """Batches came and could not be decoded, in whole or in part; claims from before are in doubt."""
+    losses = _losses(look, (LossCause.UNREADABLE,))
+    if not losses:
+        return None
+    spec = look.book.spec
+    return {
+        "unreadable_batches": losses[LossCause.UNREADABLE],
+        "doubtful_claims": look.book.ledger.claims.num_doubtful,
+        "engine": spec.engine.value,
+        "version": spec.version or "",
+    }
+
+
+def _losses(look: Look, causes: Collection[LossCause]) -> dict[LossCause, int]:
+    """Losses of these causes that still matter: recent ones, and any while claims are in doubt."""
+    is_in_doubt = look.book.ledger.claims.num_doubtful > 0
+    return {
+        cause: record.count
+        for cause, record in look.book.losses.items()
+        if cause in causes and (is_in_doubt or look.is_recent(record.last_at))
+    }
 
 
 def _parity_broken(look: Look) -> Evidence | None:
@@ -133,19 +177,36 @@ def _block_size_disagrees(look: Look) -> Evidence | None:
 
 def _cached_tokens_contradict(look: Look) -> Evidence | None:
     """The engine reports less reuse than its events promise, again and again."""
-    evidence = look.book.evidence
-    last_at = evidence.last_contradiction_at
-    if last_at is None or not look.is_recent(last_at):
+    if _row_of(Wrong.CONTRADICTION, look) is None:
         return None
-    counters = evidence.counters
-    if counters.purges == 0 and evidence.streak < look.limits.contradictions:
-        return None
+    counters = look.book.evidence.counters
     return {
         "contradictions": counters.contradictions,
         "purges": counters.purges,
         "claimed_blocks": counters.claimed_blocks,
         "reported_blocks": counters.reported_blocks,
     }
+
+
+def _clears_missing(look: Look) -> Evidence | None:
+    """One prompt after the other of which events promised blocks was reused in no part: the cache is gone."""
+    row = _row_of(Wrong.SILENT_CLEAR, look)
+    if row is None:
+        return None
+    return {
+        "silent_clears": row.count,
+        "requests_without_reuse": len(row.shortfalls),
+        "claimed_blocks": sum(shortfall.announced for shortfall in row.shortfalls),
+        "reused_blocks": sum(shortfall.reused for shortfall in row.shortfalls),
+        "example": f"{row.shortfalls[-1].missing:016x}",
+        "last_s": round(look.now - row.at, 1),
+    }
+
+
+def _row_of(wrong: Wrong, look: Look) -> Row | None:
+    """The last row of shortfalls that showed this, while it is recent."""
+    row = look.book.shortfalls.rows.get(wrong)
+    return row if row is not None and look.is_recent(row.at) else None
 
 
 def is_significant(kind: FindingKind, found: list[Evidence], limits: IndexLimits) -> bool:
@@ -197,10 +258,22 @@ DETECTORS = (
         "repaired and a late joiner starts without knowledge.",
     ),
     Detector(
+        FindingKind.REPLAY_FAILING,
+        _replay_failing,
+        "Open the port of the replay endpoint between the router and the engine, and make sure that it is this "
+        "rank's own (base port + rank) and bound by nothing else: without it lost batches cannot be repaired.",
+    ),
+    Detector(
         FindingKind.LOSS_UNREPAIRED,
         _loss_unrepaired,
-        "Set replay_endpoint and raise buffer_steps in the engine's --kv-events-config, so that lost "
-        "batches can be replayed.",
+        "By cause: losses_no_replay, set replay_endpoint in the engine's --kv-events-config; "
+        "losses_truncated, raise buffer_steps there; losses_unanswered, see to its replay endpoint.",
+    ),
+    Detector(
+        FindingKind.EVENTS_UNREADABLE,
+        _events_unreadable,
+        "The engine publishes events in a form that this router cannot read, and replaying them does not "
+        "help: use a version of both that agree, and make sure that nothing else publishes at the endpoint.",
     ),
     Detector(
         FindingKind.PARITY_BROKEN,
@@ -217,8 +290,15 @@ DETECTORS = (
     Detector(
         FindingKind.CACHED_TOKENS_CONTRADICT,
         _cached_tokens_contradict,
-        "The engine reuses less than its events say: look for caches dropped without an event (sleep, "
-        "reset on an idle engine) or for hybrid attention whose hits need more than full-attention "
-        "blocks.",
+        "The engine reuses less than its events say: look for hybrid attention, whose hits need more than "
+        "full-attention blocks, for namespaces that its events do not tell apart, for requests that have their whole "
+        "prompt computed (prompt logprobs), and for an engine that counts its cached tokens otherwise.",
+    ),
+    Detector(
+        FindingKind.CLEARS_MISSING,
+        _clears_missing,
+        "The engine lost its cache without an event: look for a sleep, a reset or a flush of the cache that it "
+        "does not publish (an idle engine publishes with its next step at the earliest), and for a proxy or "
+        "Service that hides a restart behind one address. The router has dropped the ranks' claims.",
     ),
 )

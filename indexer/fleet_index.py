@@ -9,23 +9,28 @@ counted, so nothing queued brings a removed worker back.
 from collections import Counter
 from collections.abc import Sequence
 
-from indexer.actions import ForgetReason
+from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex, Run
+from indexer.eviction import evict_oldest
 from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
-from indexer.match import Geometry, Prompt, RankMatch
+from indexer.lookups import LookupTable
+from indexer.match import Prompt, RankMatch
+from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
 from indexer.rank_state import IndexStats, RankState
+from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import EngineHash, EventBatch, Rank, Tier, WorkerId, WorkerSpec, tier_of
 
 DEFAULT_INDEX_LIMITS = IndexLimits()
+_SWEPT_AT_ONCE = 4_096
+_EVICTED_AT_ONCE = 1_024
 
 
 class FleetIndex:
-_SWEPT_AT_ONCE = 4_096
     """Claims, trust and findings of every rank."""
 
     def __init__(self, limits: IndexLimits = DEFAULT_INDEX_LIMITS) -> None:
@@ -33,6 +38,7 @@ _SWEPT_AT_ONCE = 4_096
         self._blocks = BlockIndex()
         self._specs: dict[WorkerId, WorkerSpec] = {}
         self._books: dict[Rank, RankBook] = {}
+        self._lookups = LookupTable(self._books)
         self._board = FindingBoard(limits)
         self._skips: Counter[ClaimSkip] = Counter()
 
@@ -62,6 +68,7 @@ _SWEPT_AT_ONCE = 4_096
             return
         for rank in [rank for rank in self._books if rank.worker == worker]:
             book = self._books.pop(rank)
+            self._lookups.drop()
             self._skips.update(book.ledger.skips)
             book.close()
 
@@ -78,6 +85,8 @@ _SWEPT_AT_ONCE = 4_096
             self._skips[ClaimSkip.UNKNOWN_WORKER] += 1
         else:
             book.apply(batch, now, seq)
+            if self._blocks.clock.num_held > self._limits.claims:
+                self._evict(now)
 
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
         """Drop every claim of the rank, observed and predicted ones too; O(1) in the claims."""
@@ -85,7 +94,7 @@ _SWEPT_AT_ONCE = 4_096
         if book is not None:
             book.forget(reason, now)
 
-    def record_loss(self, rank: Rank, now: float) -> None:
+    def record_loss(self, rank: Rank, now: float, cause: LossCause = LossCause.NO_REPLAY) -> None:
         """Batches are lost for good: the rank's older claims are doubtful until confirmed."""
         book = self._books.get(rank)
         if book is not None:
@@ -116,6 +125,12 @@ _SWEPT_AT_ONCE = 4_096
         if book is not None:
             book.set_connected(now, is_connected=is_connected)
 
+    def set_replay_trouble(self, rank: Rank, trouble: ReplayTrouble | None) -> None:
+        """Replays of the rank's publisher that came to nothing, in a row. To be told again and again."""
+        book = self._books.get(rank)
+        if book is not None:
+            book.replay_trouble = trouble
+
     # What the planner asks and tells
 
     def match(self, prompt: Prompt, ranks: Sequence[Rank], now: float) -> list[RankMatch]:
@@ -130,20 +145,16 @@ _SWEPT_AT_ONCE = 4_096
         Returns:
             One match a rank, in the same order; an empty one where nothing is known.
         """
-        books = [self._books.get(rank) for rank in ranks]
-        searches: dict[Geometry, list[int]] = {}
-        for book in books:
-            if book is not None:
-                for geometry in book.lookups:
-                    searches.setdefault(geometry, []).append(book.slot)
+        lookup = self._lookups.of(ranks)
         best: dict[int, tuple[int, Run]] = {}
-        for (size, is_eagle), slots in searches.items():
-            self._search(prompt, prompt.space(size, is_eagle=is_eagle), slots, best)
+        for geometry, watched in lookup.searches:
+            self._search(prompt.blocks(geometry), watched, best)
+        get = best.get
         return [
             RankMatch(rank, Trust.NONE, DEFAULT_BLOCK_SIZE)
             if book is None
-            else book.rank_match(best.get(book.slot), now)
-            for rank, book in zip(ranks, books, strict=True)
+            else book.rank_match(get(book.slot), now)
+            for rank, book in zip(ranks, lookup.books, strict=True)
         ]
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
@@ -196,22 +207,22 @@ _SWEPT_AT_ONCE = 4_096
 
     def tick(self, now: float) -> None:
         """Time passes: expire evidence, predictions and doubt. About once a second."""
+        self.sweep(_SWEPT_AT_ONCE)
         for book in self._books.values():
             book.tick(now)
         self._board.look(self._books.values(), now)
 
-    # What debug pages and metrics show
-
-    def rank_states(self, now: float) -> list[RankState]:
-        self.sweep(_SWEPT_AT_ONCE)
-        """A snapshot a rank, in order of rank."""
-        return [self._books[rank].state(now) for rank in sorted(self._books)]
-
-    def findings(self, now: float) -> list[Finding]:
     def sweep(self, max_blocks: int) -> bool:
         """Clean up behind claims that were dropped at once; O(``max_blocks``). True when all is done."""
         return self._blocks.sweep(max_blocks)
 
+    # What debug pages and metrics show
+
+    def rank_states(self, now: float) -> list[RankState]:
+        """A snapshot a rank, in order of rank."""
+        return [self._books[rank].state(now) for rank in sorted(self._books)]
+
+    def findings(self, now: float) -> list[Finding]:
         """Every gap that is there now, with its evidence."""
         for book in self._books.values():
             book.audit.settle(now)
@@ -236,6 +247,11 @@ _SWEPT_AT_ONCE = 4_096
             skips=skips,
         )
 
+    def mark(self, rank: Rank) -> int | None:
+        """Number of the last batch of the rank that its claims rest on as a whole; None before the first."""
+        book = self._books.get(rank)
+        return None if book is None else book.last_seq
+
     def residency(self, rank: Rank) -> dict[Tier, list[EngineHash]]:
         """Announced claims of a rank by tier, as engine hashes; empty where it is not known."""
         book = self._books.get(rank)
@@ -243,19 +259,24 @@ _SWEPT_AT_ONCE = 4_096
             return {tier: [] for tier in Tier}
         return {tier: book.ledger.residency(tier) for tier in Tier}
 
-    def mark(self, rank: Rank) -> int | None:
-        """Number of the last batch of the rank that its claims rest on as a whole; None before the first."""
-        book = self._books.get(rank)
-        return None if book is None else book.last_seq
-
     def check(self) -> None:
         """Verify every invariant; O(ranks × blocks). For tests."""
         self._blocks.check()
         assert {rank.worker for rank in self._books} == self._specs.keys()
+        held = sum(book.ledger.num_held for book in self._books.values())
+        assert held == self._blocks.clock.num_held <= self._limits.claims
         slots = [book.ledger.claims.slot for book in self._books.values()]
         assert len(slots) == len(set(slots)), "two ranks share a slot"
+        self._lookups.check()
         for book in self._books.values():
             book.check()
+
+    def _evict(self, now: float) -> None:
+        """Make room for some claims more."""
+        limit = self._limits.claims
+        room = min(limit // 64, _EVICTED_AT_ONCE)
+        excess = self._blocks.clock.num_held - limit + room
+        evict_oldest(self._books.values(), excess, self._limits.age_grain, now)
 
     def _book(self, rank: Rank, now: float) -> RankBook | None:
         """The rank's book, opened where its worker has more ranks than it advertises."""
@@ -266,21 +287,15 @@ _SWEPT_AT_ONCE = 4_096
         return book
 
     def _open_book(self, rank: Rank, spec: WorkerSpec, now: float) -> RankBook:
-        book = RankBook(rank, spec, self._blocks, self._limits, now)
+        book = RankBook(rank, spec, self._blocks, self._limits, now, self._lookups.drop)
         self._books[rank] = book
+        self._lookups.drop()
         return book
 
-    def _search(
-        self,
-        prompt: Prompt,
-        key_space: KeySpace,
-        slots: Sequence[int],
-        best: dict[int, tuple[int, Run]],
-    ) -> None:
+    def _search(self, blocks: PromptBlocks, watched: int, best: dict[int, tuple[int, Run]]) -> None:
         """Look up some slots in one key space; keep what is longer than before."""
-        size = key_space.block_size
-        keys = prompt.keys(size, is_eagle=key_space.is_eagle)
-        for slot, run in self._blocks.match(key_space, keys, slots).items():
+        size = blocks.block_size
+        for slot, run in self._blocks.match(blocks.key_space, blocks.keys, watched).items():
             before = best.get(slot)
             if before is None or run.length * size > before[1].length * before[0]:
                 best[slot] = (size, run)

@@ -5,15 +5,15 @@ dropped and counted, so that nothing queued brings a removed worker back. A sour
 begins anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from indexer.actions import ForgetReason, RequestReplay
 from indexer.claim_sink import ClaimSink
 from indexer.source_feed import SourceCounters, SourceFeed
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
-from indexer.stream_status import StreamStatus
+from indexer.stream_status import ReplayTrouble, StreamStatus
 from indexer.trust import Trust
-from protocol import EventSource, Rank
+from protocol import EventSource, Rank, WorkerId
 
 
 class Intake:
@@ -31,6 +31,7 @@ class Intake:
         self._sink = sink
         self._limits = limits
         self._feeds: dict[EventSource, SourceFeed] = {}
+        self._by_worker: dict[WorkerId, list[SourceFeed]] = {}
         self.num_stray_messages = 0
 
     @property
@@ -41,13 +42,20 @@ class Intake:
     def add_source(self, source: EventSource, now: float) -> None:
         """Listen to ``source`` from now on. A source that is listed already stays as it is."""
         if source not in self._feeds:
-            self._feeds[source] = SourceFeed(source, self._sink, self._limits)
+            feed = self._feeds[source] = SourceFeed(source, self._sink, self._limits)
+            self._by_worker.setdefault(source.rank.worker, []).append(feed)
             self._sink.set_trust(source.rank, Trust.NONE, now)
 
     def remove_source(self, source: EventSource, now: float) -> None:
         """Drop ``source`` with all claims of its ranks. Unknown sources are ignored."""
         feed = self._feeds.pop(source, None)
-        for rank in feed.ranks if feed else ():
+        if feed is None:
+            return
+        worker = source.rank.worker
+        self._by_worker[worker].remove(feed)
+        if not self._by_worker[worker]:
+            del self._by_worker[worker]
+        for rank in feed.ranks:
             self._sink.set_trust(rank, Trust.NONE, now)
             self._sink.forget(rank, ForgetReason.WORKER_REMOVED, now)
 
@@ -83,9 +91,16 @@ class Intake:
         feed = self._feed(source)
         return feed.on_replay_failed(now) if feed else []
 
-    def on_tick(self, now: float) -> list[tuple[EventSource, RequestReplay]]:
-        """Time passes. O(sources × ranks); a few times a second is enough."""
-        return [(source, ask) for source, feed in self._feeds.items() for ask in feed.on_tick(now)]
+    def on_tick(
+        self, now: float, busy: Collection[EventSource] = ()
+    ) -> list[tuple[EventSource, RequestReplay]]:
+        """Time passes. O(sources × ranks); a few times a second is enough.
+
+        Args:
+            busy: sources with a message that is still being read: nothing they do is too late.
+        """
+        feeds = [one for one in self._feeds.items() if one[0] not in busy]
+        return [(source, ask) for source, feed in feeds for ask in feed.on_tick(now)]
 
     def is_connected(self, source: EventSource) -> bool:
         """Whether the live socket of ``source`` is connected; O(1)."""
@@ -102,9 +117,14 @@ class Intake:
         feed = self._feeds.get(source)
         return feed is not None and feed.is_crowded
 
+    def replay_trouble(self, source: EventSource) -> ReplayTrouble | None:
+        """Replays of ``source`` that came to nothing, in a row; None where they work, or none was needed."""
+        feed = self._feeds.get(source)
+        return feed.replay_trouble if feed else None
+
     def status(self, rank: Rank) -> StreamStatus | None:
-        """Snapshot of a rank's stream; None where no source speaks for it."""
-        for feed in self._feeds.values():
+        """Snapshot of a rank's stream; None where no source speaks for it. O(sources of its worker)."""
+        for feed in self._by_worker.get(rank.worker, ()):
             status = feed.status(rank)
             if status is not None:
                 return status
@@ -126,6 +146,9 @@ class Intake:
         return feed
 
     def check(self) -> None:
-        """Verify the invariants of all feeds."""
+        """Verify the invariants of all feeds, and that they are known by worker."""
+        by_worker = [feed for feeds in self._by_worker.values() for feed in feeds]
+        assert all(self._by_worker.values()), "a worker without sources is known"
+        assert {id(feed) for feed in by_worker} == {id(feed) for feed in self._feeds.values()}
         for feed in self._feeds.values():
             feed.check()

@@ -6,10 +6,10 @@ is one whose reports contradict its claims, until one agrees again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from indexer.actions import ForgetReason
+from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex, Run
 from indexer.dispatches import Dispatches
 from indexer.engine_version import are_events_believed
@@ -23,6 +23,8 @@ from indexer.parity import Parity
 from indexer.predictions import withdraw
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
+from indexer.shortfalls import Shortfalls, Wrong
+from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import (
     EngineHash,
@@ -48,8 +50,25 @@ class StrangeRemovals:
     example: EngineHash = 0
 
 
+@dataclass(slots=True)
+class LossRecord:
+    """Losses of one cause since the rank was last known in full."""
+
+    count: int = 0
+    last_at: float = 0.0
+
+
 class RankBook:
-    """One rank: ledger, evidence, dispatches, audits."""
+    """One rank: ledger, evidence, dispatches, audits.
+
+    Args:
+        on_lookups: called whenever ``lookups`` changes.
+
+    Attributes:
+        lookups: geometries at which the rank is looked up, the one that most of its events use first (the
+            advertised one before the first event); the longest match wins.
+        geometry: the first of them.
+    """
 
     def __init__(
         self,
@@ -58,6 +77,7 @@ class RankBook:
         index: BlockIndex,
         limits: IndexLimits,
         now: float,
+        on_lookups: Callable[[], None],
     ) -> None:
         self.rank = rank
         self.spec = spec
@@ -71,13 +91,16 @@ class RankBook:
         self.dispatches = Dispatches(self.ledger.claims)
         self.audit = HitAudit(self.ledger, self.dispatches, limits)
         self.parity = Parity(self.ledger.claims)
+        self.shortfalls = Shortfalls(self.ledger, limits)
         self.strange_removals = StrangeRemovals()
         self.num_batches = 0
+        self.last_seq: int | None = None  # of the last batch that is applied as a whole
         self.num_losses = 0
+        self.losses: dict[LossCause, LossRecord] = {}  # that claims of today may suffer from
+        self.replay_trouble: ReplayTrouble | None = None
         self.num_awaited = 0
         self.resets: Counter[ForgetReason] = Counter()
         self.last_batch_at: float | None = None
-        self.last_loss_at: float | None = None
         self.awaited_since: float | None = None
         self.disconnected_since: float | None = None
         self._limits = limits
@@ -85,21 +108,23 @@ class RankBook:
         self._is_contradicted = False
         self._is_incomplete = False
         self._nothing_found: RankMatch | None = None
-        self._lookups: Sequence[Geometry] = ()
-        self._num_geometries: int | None = None
+        self._on_lookups = on_lookups
+        self.lookups: tuple[Geometry, ...] = ()
+        self.geometry: Geometry = (DEFAULT_BLOCK_SIZE, False)
+        self._settle_lookups()
 
     def rename(self, spec: WorkerSpec) -> None:
         """The worker is the same one, with other aliases, adapters or details."""
         self.spec = spec
         self.is_believed = are_events_believed(spec.engine, spec.version)
-        self._num_geometries = None
+        self._settle_lookups()
 
-        self.last_seq: int | None = None  # of the last batch that is applied as a whole
     # What events say
 
     def apply(self, batch: EventBatch, now: float, seq: int | None = None) -> None:
         """Apply one batch of the rank's stream, or a part; the last part comes with its number."""
         self.num_batches += 1
+        self.last_seq = self.last_seq if seq is None else seq
         self.last_batch_at = now
         self.awaited_since, self.num_awaited = None, 0
         if not self.is_believed:
@@ -108,9 +133,10 @@ class RankBook:
         if any(reason is not SkipReason.UNKNOWN_EVENT for reason in batch.skipped):
             self.ledger.history.lose()  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
-        if len(self.ledger.geometries) > 1:
-            self._num_geometries = None  # another one may be used most
+        if len(self.ledger.geometries) > 1 or self.geometry not in self.ledger.geometries:
+            self._settle_lookups()
         if self.ledger.was_cleared:
+            self._settle_slot()
             self._on_cleared()
         if strange and self._said is Trust.EXACT:
             self._note_strange(strange, now)
@@ -126,11 +152,12 @@ class RankBook:
         self._reset_suspicions()
         self.parity.clear()
 
-        self.last_seq = self.last_seq if seq is None else seq
-    def record_loss(self, now: float) -> None:
+    def record_loss(self, now: float, cause: LossCause) -> None:
         """Claims made so far are doubtful: ``doubt_ttl_s`` after the first loss they saw they go."""
         self.num_losses += 1
-        self.last_loss_at = now
+        record = self.losses.setdefault(cause, LossRecord())
+        record.count += 1
+        record.last_at = now
         self.ledger.history.lose()
         self.ledger.doubt(now + self._limits.doubt_ttl_s)
 
@@ -138,7 +165,6 @@ class RankBook:
         """What the stream says of itself."""
         if trust in (Trust.JOINED, Trust.DEGRADED):
             self.ledger.history.lose()
-            self._settle_slot()
         self._said = trust
 
     def set_connected(self, now: float, *, is_connected: bool | None) -> None:
@@ -147,6 +173,12 @@ class RankBook:
             self.disconnected_since = None
         elif self.disconnected_since is None:
             self.disconnected_since = now
+
+    def note_evicted(self, num_blocks: int) -> None:
+        """So many claims were given up for want of room: the others are true, but not all."""
+        self.ledger.skips[ClaimSkip.EVICTED] += num_blocks
+        self.ledger.history.lose()
+        self._is_incomplete = True
 
     # What requests say
 
@@ -179,14 +211,17 @@ class RankBook:
         dispatch = self.dispatches.end(blocks, cached, decided_at, now)
         if blocks.block_size != at_decision.block_size:
             return
-        self._await_events(blocks, cached_tokens, at_decision, decided_at, now)
+        self._await_events(prompt, cached_tokens, at_decision, decided_at, now)
         if cached_tokens is None or cached is None:
             return
-        verdict = self.evidence.weigh(blocks, cached_tokens, at_decision, decided_at, now)
+        verdict = self.evidence.weigh(blocks, cached_tokens, at_decision, decided_at)
+        if prompt.is_cut:
+            return
         if verdict is Verdict.AGREES:
             self._is_contradicted = False
-        elif verdict is Verdict.CONTRADICTS and self.evidence.streak >= self._limits.contradictions:
-            self._purge(blocks, now)
+            self.shortfalls.agree()
+        elif verdict is Verdict.CONTRADICTS:
+            self._purge(self.shortfalls.add(blocks, cached, at_decision, decided_at, now), now)
         is_exact = at_decision.trust is Trust.EXACT and self.trust(now) is Trust.EXACT
         if dispatch is not None and is_exact and self.ledger.history.is_complete:
             self.audit.add(dispatch, blocks, cached, now)
@@ -195,11 +230,11 @@ class RankBook:
 
     def trust(self, now: float) -> Trust:
         """How far the claims can be believed."""
-        said = self._said
-        if self._is_plain and said is Trust.EXACT and self.awaited_since is None:
-            return said
+        said, is_doubted = self._said, self._is_contradicted or self._is_incomplete
         if not self.is_believed:
             return Trust.NONE
+        if said is Trust.EXACT and not is_doubted and self.awaited_since is None:
+            return said
         if said in (Trust.NONE, Trust.REBUILDING):
             return said
         if self._is_contradicted or self.is_silent(now):
@@ -210,17 +245,14 @@ class RankBook:
             return Trust.JOINED
         return said
 
-    @property
-    def _is_plain(self) -> bool:
-        return self.is_believed and not (self._is_contradicted or self._is_incomplete)
-
     def rank_match(self, found: tuple[int, Run] | None, now: float) -> RankMatch:
         """What was found for the rank, (block size, run) or None, as the planner wants it."""
         trust = self.trust(now)
         if found is None:
             same = self._nothing_found
-            if same is None or same.trust is not trust or same.block_size != self.geometry[0]:
-                same = self._nothing_found = RankMatch(self.rank, trust, self.geometry[0])
+            size = self.geometry[0]
+            if same is None or same.trust is not trust or same.block_size != size:
+                same = self._nothing_found = RankMatch(self.rank, trust, size)
             return same
         block_size, run = found
         return RankMatch(
@@ -250,12 +282,10 @@ class RankBook:
 
     def blocks(self, prompt: Prompt) -> PromptBlocks:
         """The prompt as the rank would keep it; no block where it does not serve the model."""
-        size, is_eagle = self.geometry
-        key_space = prompt.space(size, is_eagle=is_eagle)
-        serves = prompt.model == self.spec.model
-        return PromptBlocks(
-            key_space, prompt.keys(size, is_eagle=is_eagle) if serves else (), prompt.tokens
-        )
+        if prompt.model != self.spec.model:
+            size, is_eagle = self.geometry
+            return PromptBlocks(prompt.space(size, is_eagle=is_eagle), (), prompt.tokens)
+        return prompt.blocks(self.geometry)
 
     def tick(self, now: float) -> None:
         """Expire what is too old."""
@@ -267,6 +297,7 @@ class RankBook:
         self.ledger.drop_doubtful(now)
         self.parity.settle()
         self.audit.settle(now)
+        self._purge(self.shortfalls.settle(now), now)
 
     def close(self) -> None:
         """Drop everything and give the slot back; the book is of no use afterwards."""
@@ -308,22 +339,23 @@ class RankBook:
         self.ledger.check()
         self.dispatches.check()
         self.parity.check()
+        self.shortfalls.check()
 
     def _on_cleared(self) -> None:
         """Every tier was cleared by an event: what is known is complete again."""
         self.ledger.was_cleared = False
         self._is_incomplete = False
         self._is_contradicted = False
-        self.last_loss_at = None
-        self.evidence.streak = 0
+        self.losses.clear()
+        self.shortfalls.clear()
         self.parity.clear()
 
     def _reset_suspicions(self) -> None:
         self._is_contradicted = False
         self._is_incomplete = False
-        self.last_loss_at = None
+        self.losses.clear()
         self.awaited_since, self.num_awaited = None, 0
-        self.evidence.streak = 0
+        self.shortfalls.clear()
         self.audit.clear()
         self.strange_removals = StrangeRemovals()
 
@@ -334,22 +366,23 @@ class RankBook:
         strange.num_blocks += len(hashes)
         strange.last_at, strange.example = now, hashes[-1]
 
-    def _purge(self, blocks: PromptBlocks, now: float) -> None:
-        """The claims were wrong too often. What this very request proves stays."""
-        if self.ledger.has_sparse_groups:
-            return  # there a hit needs more than the blocks that are indexed: the claims may be true
+    def _purge(self, wrong: Wrong | None, now: float) -> None:
+        """Where reports prove the claims wrong, drop them all. What the same requests prove stays."""
+        if wrong is None or self.ledger.has_sparse_groups:
+            return  # with sparse groups a hit needs more than the claims, which may be true
         self.evidence.counters.purges += 1
-        self.evidence.streak = 0
         self._is_contradicted = self._is_incomplete = True
         self.ledger.clear(now)
+        self._settle_slot()
         self.ledger.history.lose()
         self.parity.clear()
         self.audit.clear()
-        self.evidence.observe(blocks, self.trust(now), now)
+        for shortfall in self.shortfalls.rows[wrong].shortfalls:
+            self.evidence.observe(shortfall.blocks, self.trust(now), now)
 
     def _await_events(
         self,
-        blocks: PromptBlocks,
+        prompt: Prompt,
         cached_tokens: int | None,
         at_decision: RankMatch,
         decided_at: float,
@@ -359,16 +392,16 @@ class RankBook:
 
         One block short of what can be reused owes none: a draft model gives up the last hit.
         """
-        held = at_decision.matched_blocks
+        blocks, held = self.blocks(prompt), at_decision.matched_blocks
         if cached_tokens is not None:
             held = max(held, -(-cached_tokens // blocks.block_size))
         elif self.num_batches and at_decision.trust is not Trust.EXACT:
             return  # it may hold more than we know of
         if blocks.num_reusable - held < 2:
-        self._settle_slot()
             return
         if self.last_batch_at is None or self.last_batch_at < decided_at:
             self.num_awaited += 1
             if self.awaited_since is None:
                 self.awaited_since = now
-        self.parity.served(blocks, held, self.ledger.num_gpu_stored, decided_at, now)
+        if not prompt.is_cut:
+            self.parity.served(blocks, held, self.ledger.num_gpu_stored, decided_at, now)

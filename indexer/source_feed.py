@@ -7,14 +7,15 @@ nobody is left in it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from indexer.actions import Apply, Forget, RecordLoss, RequestReplay, StreamAction
 from indexer.claim_sink import ClaimSink
 from indexer.heard_batch import HeardBatch
-from indexer.stream import EventStream, ReplayEnding
+from indexer.replay_ending import ReplayEnding
+from indexer.stream import EventStream
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
-from indexer.stream_status import StreamStatus
+from indexer.stream_status import ReplayTrouble, StreamStatus
 from indexer.trust import Trust
 from protocol import (
     BadFramesError,
@@ -24,6 +25,8 @@ from protocol import (
     parse_live,
     parse_replay,
 )
+
+_MAX_NOBODYS = 1024
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class SourceCounters:
         bad_replies: replay replies that cannot be read.
         stray_replies: replies of no conversation that is still wanted.
         refused_ranks: batches that name a rank beyond the bound.
+        nobodys: live batches that cannot be read and may be of any of several ranks.
     """
 
     connects: int = 0
@@ -46,6 +50,7 @@ class SourceCounters:
     bad_replies: int = 0
     stray_replies: int = 0
     refused_ranks: int = 0
+    nobodys: int = 0
 
     def copy(self) -> "SourceCounters":
         """A snapshot that no longer changes."""
@@ -54,13 +59,23 @@ class SourceCounters:
 
 @dataclass(slots=True)
 class _Conversation:
-    """A replay under way. ``ranks`` are those whose streams take part."""
+    """A replay under way.
+
+    Attributes:
+        ranks: those whose streams take part.
+        nobodys: replies that cannot be read and may be of any of several ranks, by number.
+        is_answered: something came.
+        is_unreadable: something came of which not even the number is known.
+    """
 
     first_seq: int
     started_at: float
     heard_at: float
     ranks: set[int]
     num_replies: int = 0
+    nobodys: dict[int, HeardBatch] = field(default_factory=dict)
+    is_answered: bool = False
+    is_unreadable: bool = False
 
 
 class SourceFeed:
@@ -68,6 +83,8 @@ class SourceFeed:
 
     Attributes:
         counters: all that happened beside the streams.
+        replay_trouble: replays that came to nothing since the last one that did not; None where there
+            are none.
     """
 
     def __init__(
@@ -84,6 +101,7 @@ class SourceFeed:
         self._conversation: _Conversation | None = None
         self._is_connected = False
         self.counters = SourceCounters()
+        self.replay_trouble: ReplayTrouble | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -139,6 +157,7 @@ class SourceFeed:
         heard = HeardBatch.read(message.seq, message.payload)
         dp_rank = self._rank_of(heard)
         if dp_rank is None:
+            self.counters.nobodys += heard.batch is None
             return []
         stream = self._streams.get(dp_rank) or self._add_stream(dp_rank, now)
         self._deliver(dp_rank, stream, stream.on_live(heard, now), now)
@@ -150,14 +169,16 @@ class SourceFeed:
         if conversation is None:
             self.counters.stray_replies += 1
             return []
+        conversation.is_answered = True
         try:
             reply = parse_replay(frames)
         except BadFramesError:
             self.counters.bad_replies += 1
+            conversation.is_unreadable = True  # it may have been a batch of any rank
             return []
         conversation.heard_at = now
         if isinstance(reply, ReplayEnd):
-            return self._end(ReplayEnding.COMPLETE, now)
+            return self._end_marked(conversation, now)
         conversation.num_replies += 1
         self._on_reply(conversation, HeardBatch.read(reply.seq, reply.payload), now)
         if conversation.num_replies >= self._limits.replay_replies:
@@ -205,6 +226,8 @@ class SourceFeed:
     def _on_reply(self, conversation: _Conversation, heard: HeardBatch, now: float) -> None:
         dp_rank = self._rank_of(heard)
         if dp_rank is None:
+            if heard.batch is None:
+                self._note_nobodys(conversation, heard)
             return
         stream = self._streams.get(dp_rank)
         if stream is None:
@@ -216,13 +239,43 @@ class SourceFeed:
         if dp_rank not in conversation.ranks:
             self.counters.stray_replies += 1
             return
+        self._hear_nobodys(conversation, dp_rank, heard.seq, now)
         self._deliver(dp_rank, stream, stream.on_reply(heard, now), now)
 
+    def _note_nobodys(self, conversation: _Conversation, heard: HeardBatch) -> None:
+        if len(conversation.nobodys) < _MAX_NOBODYS:
+            conversation.nobodys[heard.seq] = heard
+        else:
+            conversation.is_unreadable = True
+
+    def _hear_nobodys(
+        self, conversation: _Conversation, dp_rank: int, end_seq: int, now: float
+    ) -> None:
+        """What was nobody's is of the rank that goes on with ``end_seq`` and misses numbers before it."""
+        stream = self._streams[dp_rank]
+        seq = stream.position.expected
+        while seq < end_seq and seq in conversation.nobodys:
+            heard = conversation.nobodys[seq]
+            self._deliver(dp_rank, stream, stream.on_nobodys_reply(heard, now), now)
+            if stream.position.expected <= seq:
+                return
+            seq = stream.position.expected
+
+    def _end_marked(self, conversation: _Conversation, now: float) -> list[RequestReplay]:
+        """The publisher has sent all it had; a rank that may have missed some of it is not whole."""
+        if conversation.is_unreadable:
+            return self._end(ReplayEnding.GARBLED, now)
+        for dp_rank in sorted(conversation.ranks & self._streams.keys() - self._wants.keys()):
+            stream = self._streams[dp_rank]
+            if stream.position.expected in conversation.nobodys:
+                ended = stream.on_replay_end(ReplayEnding.UNREADABLE, now)
+                self._deliver(dp_rank, stream, ended, now)
+        return self._end(ReplayEnding.COMPLETE, now)
+
     def _rank_of(self, heard: HeardBatch) -> int | None:
-        """The rank that a message belongs to; None where it is refused."""
-        if heard.batch is None:  # it names nobody: the only one heard so far, or the source's own
-            speaking = [r for r, stream in self._streams.items() if stream.position.num_applied]
-            return speaking[0] if len(speaking) == 1 else self._own_rank
+        """The rank that a message belongs to; None where it is refused, or nobody knows."""
+        if heard.batch is None:
+            return self._rank_of_unreadable(heard.seq)
         dp_rank = heard.batch.dp_rank
         if dp_rank is None or dp_rank == self._own_rank:
             return self._own_rank
@@ -230,6 +283,19 @@ class SourceFeed:
             self.counters.refused_ranks += 1
             return None
         return dp_rank
+
+    def _rank_of_unreadable(self, seq: int) -> int | None:
+        """It names nobody: the only rank heard so far, or the only one that expects the number.
+
+        Where that leaves several, a gap will show whose it was.
+        """
+        speaking = {r: s.position for r, s in self._streams.items() if s.position.num_applied}
+        if not speaking:
+            return self._own_rank
+        expecting = [r for r in speaking if len(speaking) == 1 or speaking[r].expected == seq]
+        if len(expecting) == 1:
+            return expecting[0]
+        return None
 
     def _new_stream(self) -> EventStream:
         return EventStream(self._source.replay_endpoint is not None, self._limits)
@@ -249,14 +315,14 @@ class SourceFeed:
     ) -> None:
         for action in actions:
             match action:
-                case Apply(batch=batch):
-                    self._sink.apply(self._rank(dp_rank), batch, now)
+                case Apply(seq, batch):
+                    self._sink.apply(self._rank(dp_rank), batch, now, seq)
                 case Forget(reason):
                     self._sink.forget(self._rank(dp_rank), reason, now)
                     self._trust.pop(dp_rank, None)
                     self._tell_trust(dp_rank, stream.trust, now)  # before anything is applied
-                case RecordLoss():
-                    self._sink.record_loss(self._rank(dp_rank), now)
+                case RecordLoss(cause=cause):
+                    self._sink.record_loss(self._rank(dp_rank), now, cause)
                 case RequestReplay(first_seq):
                     self._wants[dp_rank] = first_seq
         self._tell_trust(dp_rank, stream.trust, now)
@@ -268,6 +334,11 @@ class SourceFeed:
 
     def _end(self, ending: ReplayEnding, now: float) -> list[RequestReplay]:
         conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            is_answered = conversation.is_answered
+            self.replay_trouble = ReplayTrouble.after(
+                self.replay_trouble, ending, now, is_answered=is_answered
+            )
         for dp_rank in sorted(conversation.ranks) if conversation else ():
             stream = self._streams.get(dp_rank)
             if stream is not None and dp_rank not in self._wants:

@@ -5,6 +5,8 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     live, expected            applied at once
     live, higher              held; a replay is asked for from the first missing number. Without a
                               replay socket the missing ones are lost at once
+    live, far beyond          dropped; the last number is replayed and compared, for it is a restart or none
+                              of ours. Without a replay that answers it is a restart
     live, lower, same bytes   dropped: a duplicate, or an overlap with a replay
     live, lower, other bytes  the publisher restarted: everything is forgotten and begins again
     live, unreadable          missing like one never heard; lost if its replay is unreadable too
@@ -16,7 +18,8 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     replayed, a later hole    asked for again
     end of replay             held batches are applied; what is missing between them is asked for again
                               where it may have been published after the replay, else lost
-    replay hangs or fails     lost; a repair is tried later: a replay from 0 that starts at 0 takes the
+    replay hangs, fails, or
+    cannot be read            lost; a repair is tried later: a replay from 0 that starts at 0 takes the
                               place of all claims
     reconnected               the last number is replayed and compared: the same process goes on from
                               there, another one has restarted. Without a replay socket the next live
@@ -29,38 +32,16 @@ Invariants (``check``): nothing is held while the stream follows the live socket
 below the expected one.
 """
 
-from enum import StrEnum
-
-from indexer.actions import Forget, ForgetReason, RequestReplay, StreamAction
+from indexer.actions import Forget, ForgetReason, LossCause, RequestReplay, StreamAction
 from indexer.heard_batch import HeardBatch
 from indexer.held_batches import HeldBatches
+from indexer.repair_clock import RepairClock
+from indexer.replay_ending import ReplayEnding
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
+from indexer.stream_mode import Mode
 from indexer.stream_position import StreamPosition
 from indexer.stream_status import ResetCause, StreamCounters
 from indexer.trust import Trust
-
-
-class ReplayEnding(StrEnum):
-    """How a replay conversation ended.
-
-    COMPLETE: with the end marker: the publisher sent all it had.
-    CUT: at one of our bounds, with replies still coming.
-    FAILED: it never answered, fell silent, or the socket broke.
-    """
-
-    COMPLETE = "complete"
-    CUT = "cut"
-    FAILED = "failed"
-
-
-class _Mode(StrEnum):
-    FOLLOW = "follow"  # live batches are applied as they come
-    JOIN = "join"  # replay from 0 with nothing known
-    GAP = "gap"  # replay from the first missing number
-    PROBE = "probe"  # replay of the last number: is it the same process?
-    CHECK = "check"  # the same out of caution; live batches go on
-    REBUILD = "rebuild"  # replay from 0 with claims in doubt
-    SUSPENDED = "suspended"  # the connection broke during a replay
 
 
 class EventStream:
@@ -80,9 +61,9 @@ class EventStream:
         self._has_replay = has_replay
         self._limits = limits
         self.counters = StreamCounters()
-        self.position = StreamPosition(limits.remembered_payloads, self.counters)
+        self.position = StreamPosition(limits, self.counters)
         self.held = HeldBatches(limits.hold_batches, limits.hold_bytes)
-        self._mode = _Mode.FOLLOW
+        self._mode = Mode.FOLLOW
         self._last_live: int | None = None  # highest live number of this process
         self._lost_connection = False
         self._asked_below = 0  # numbers below were published before the replay was asked for
@@ -90,22 +71,22 @@ class EventStream:
         self._has_buffer = False  # the publisher was heard to replay something
         self._is_same = False  # the last number was replayed with the same payload
         self._rounds = 0  # conversations since one left nothing open
-        self._failures = 0  # repairs since a replay completed
-        self._repair_at: float | None = None
+        self._repair = RepairClock(limits.repair_s, limits.repair_max_s)
+        self._is_far_asked = False  # about a number far beyond, without an answer so far
         self._quiet_since: float | None = None
         self._quiet_s = limits.settle_s
 
     @property
     def trust(self) -> Trust:
         """How far the rank's claims can be believed, as far as its stream knows."""
-        if self._mode in (_Mode.FOLLOW, _Mode.CHECK):
-            return self.position.standing or Trust.NONE
-        return Trust.REBUILDING
+        if self._mode.is_holding:
+            return Trust.REBUILDING
+        return self.position.standing or Trust.NONE
 
     @property
     def is_replaying(self) -> bool:
         """Whether a conversation that the stream asked for is still of use to it."""
-        return self._mode not in (_Mode.FOLLOW, _Mode.SUSPENDED)
+        return self._mode not in (Mode.FOLLOW, Mode.SUSPENDED)
 
     @property
     def is_untouched(self) -> bool:
@@ -114,36 +95,35 @@ class EventStream:
 
     def on_connected(self) -> list[StreamAction]:
         """The live socket is connected, for the first time or again."""
-        is_asking = self._mode in (_Mode.JOIN, _Mode.PROBE) and not self._lost_connection
+        is_asking = self._mode in (Mode.JOIN, Mode.PROBE) and not self._lost_connection
         self._lost_connection = False
         if is_asking or not self._has_replay:
             return []
         self._rounds = 0
-        self._failures = 0
+        self._repair.succeed()
         return [self._ask_whether_same()]
 
     def on_disconnected(self) -> None:
         """The live socket lost its connection: a replay under way may be answered by anybody."""
         self._lost_connection = True
         if self.is_replaying:
-            self._mode = _Mode.SUSPENDED
+            self._mode = Mode.SUSPENDED
 
     def on_live(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A live message came. O(events of the batch) where it is the expected one."""
         self._quiet_since = now
         position = self.position
-        if (
-            heard.seq == position.next_seq
-            and self._mode is _Mode.FOLLOW
-            and heard.batch is not None
-        ):
+        if heard.seq == position.next_seq and self._mode is Mode.FOLLOW and heard.batch is not None:
             self._last_live = heard.seq
             return position.apply(heard, heard.batch, now, is_replayed=False)
-        if self._mode is _Mode.CHECK:  # the live socket speaks: nothing is left to check
-            self._mode = _Mode.FOLLOW
-        if heard.seq < position.expected:
+        if self._mode is Mode.CHECK:  # the live socket speaks: nothing is left to check
+            self._mode = Mode.FOLLOW
+        expected = position.next_seq or 0
+        if heard.seq < expected:
             return self._on_lower(heard, now)
-        if self._mode is not _Mode.FOLLOW:
+        if heard.seq > expected and self._is_far(heard.seq):
+            return self._on_far(heard, now)
+        if self._mode is not Mode.FOLLOW:
             return self._on_live_in_replay(heard, now)
         return self._on_ahead(heard, now)
 
@@ -153,10 +133,18 @@ class EventStream:
             return []
         is_first = not self._has_reply
         self._has_reply = self._has_buffer = True
-        if self._mode in (_Mode.PROBE, _Mode.CHECK):
+        if self._mode in (Mode.PROBE, Mode.CHECK):
             return self._on_probe_reply(heard, now)
-        forgotten = self._on_rebuild_starts(heard.seq) if self._mode is _Mode.REBUILD else []
+        forgotten = self._on_rebuild_starts(heard.seq) if self._mode is Mode.REBUILD else []
         return forgotten + self._on_ordered_reply(heard, now, is_first=is_first)
+
+    def on_nobodys_reply(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        """A replayed message that cannot be read, and is perhaps of this rank: it is if it is expected."""
+        is_ordered = self._mode in (Mode.JOIN, Mode.GAP)
+        is_ordered |= self._mode is Mode.CHECK and self._is_same
+        if not is_ordered or heard.seq != self.position.expected:
+            return []
+        return self.on_reply(heard, now)
 
     def on_replay_end(self, ending: ReplayEnding, now: float) -> list[StreamAction]:
         """The conversation that the stream asked for is over."""
@@ -169,24 +157,22 @@ class EventStream:
             case ReplayEnding.CUT if self._can_ask():
                 self.counters.replays_cut += 1
                 return [self._ask_from(self.position.expected)]
-            case ReplayEnding.CUT | ReplayEnding.FAILED:
-                return self._give_up(now)
+            case _:
+                return self._give_up(ending, now)
 
     def on_tick(self, now: float) -> list[StreamAction]:
         """Time passes on a connected stream: repair claims in doubt, look behind a silence."""
-        if self._mode is not _Mode.FOLLOW or not self._has_replay:
+        if self._mode is not Mode.FOLLOW or not self._has_replay:
             return []
         if self.position.standing is Trust.EXACT:
-            self._repair_at = None
-        if self._repair_at is not None and now >= self._repair_at:
+            self._repair.cancel()
+        if self._repair.begin_if_due(now):
             self._rounds = 0
-            self._failures += 1
-            self._schedule_repair(now)
-            return [self._ask(_Mode.REBUILD if self.position.next_seq else _Mode.JOIN, 0)]
+            return [self._ask(Mode.REBUILD if self.position.next_seq else Mode.JOIN, 0)]
         if self._quiet_since is not None and now - self._quiet_since >= self._quiet_s:
             self._rounds = 0
             self._quiet_since = now
-            return [self._ask(_Mode.CHECK, max(self.position.expected - 1, 0))]
+            return [self._ask(Mode.CHECK, max(self.position.expected - 1, 0))]
         return []
 
     # Live messages out of turn
@@ -213,7 +199,8 @@ class EventStream:
         if self.held.add(heard):
             return []
         self.counters.hold_overflows += 1
-        return self._give_up(now) + self.position.take(heard, now)
+        released = self._give_up(ReplayEnding.FAILED, now)
+        return released + self._take(heard, now, LossCause.UNANSWERED)
 
     def _on_regression(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """The live number fell back to one never heard: overtaken, or of another process."""
@@ -232,13 +219,29 @@ class EventStream:
         if heard.seq > position.expected and position.next_seq is not None:
             self.counters.gaps += 1
         if heard.seq == position.expected and heard.batch is not None:
-            return position.take(heard, now)
+            return position.take(heard, now, LossCause.NO_REPLAY)
         if self._can_ask():
             if self.held.add(heard):
                 return [self._ask_from(position.expected)]
             self.counters.hold_overflows += 1
         self._schedule_repair(now)
-        return position.take(heard, now)
+        cause = LossCause.UNANSWERED if self._has_replay else LossCause.NO_REPLAY
+        return position.take(heard, now, cause)
+
+    def _is_far(self, seq: int) -> bool:
+        """Whether the process that claims rest on cannot have come to this number."""
+        position = self.position
+        return position.num_applied > 0 and seq - position.expected > self._limits.max_jump
+
+    def _on_far(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        """Another process, or none of ours: a replay under way shows it, else one is asked for."""
+        self.counters.implausible += 1
+        if self._mode is not Mode.FOLLOW:
+            return []
+        if self._can_ask() and not self._is_far_asked:
+            self._is_far_asked = True
+            return [self._ask_whether_same()]
+        return self._restart(ResetCause.FAR_NUMBER, heard, now)
 
     # Replies
 
@@ -249,24 +252,24 @@ class EventStream:
             return []
         if heard.seq == last_seq and self.position.ring.compare(heard.seq, heard.payload):
             self._is_same = True
-            if self._mode is _Mode.PROBE:
-                self._mode = _Mode.GAP
+            if self._mode is Mode.PROBE:
+                self._mode = Mode.GAP
             return []
         if heard.seq > last_seq and self._is_same:
-            self._mode = _Mode.GAP
+            self._mode = Mode.GAP
             return self._on_ordered_reply(heard, now, is_first=False)
         is_missing = heard.seq > last_seq
         cause = ResetCause.PROBE_MISSING if is_missing else ResetCause.PROBE_DIFFERS
         return self._reset(cause) + self._join(now)
 
     def _on_rebuild_starts(self, first_seq: int) -> list[StreamAction]:
-        self._repair_at = None  # what this replay leaves in doubt, another one will too
+        self._repair.cancel()  # what this replay leaves in doubt, another one will too
         if first_seq > 0:  # the buffer no longer reaches back to 0
-            self._mode = _Mode.GAP
+            self._mode = Mode.GAP
             return []
         self.counters.rebuilds += 1
         self.position.forget()
-        self._mode = _Mode.JOIN
+        self._mode = Mode.JOIN
         return [Forget(ForgetReason.REBUILT)]
 
     def _on_ordered_reply(
@@ -278,6 +281,8 @@ class EventStream:
             return []
         if self.held.compare(heard) is False:
             return self._reset(ResetCause.OTHER_CONTENT) + self._join(now)
+        if self._is_far(heard.seq):
+            return self._reset(ResetCause.FAR_NUMBER) + self._join(now)
         released: list[StreamAction] = []
         if heard.seq > expected:
             if is_first:
@@ -289,26 +294,27 @@ class EventStream:
                 self._schedule_repair(now)
             released = self._release_below(heard.seq, now)
         self.held.discard(heard.seq)
-        return released + self.position.take(heard, now, is_replayed=True)
+        return released + self.position.take(heard, now, LossCause.TRUNCATED, is_replayed=True)
 
     def _on_all_replayed(self, now: float) -> list[StreamAction]:
-        self._failures = 0
-        is_missing = self._mode is _Mode.CHECK and not self._is_same and self._has_buffer
-        if is_missing or self._mode is _Mode.PROBE:
+        self._repair.succeed()
+        self._is_far_asked = False
+        is_missing = self._mode is Mode.CHECK and not self._is_same and self._has_buffer
+        if is_missing or self._mode is Mode.PROBE:
             return self._reset(ResetCause.PROBE_MISSING) + self._join(now)
         forgotten: list[StreamAction] = []
-        if self._mode is _Mode.REBUILD:
+        if self._mode is Mode.REBUILD:
             forgotten = self._reset(ResetCause.PROBE_MISSING)
         if self.position.next_seq is None:
             self.position.start_empty()
-        return forgotten + self._release(now, may_ask=True)
+        return forgotten + self._release(now, LossCause.TRUNCATED)
 
     # Asking
 
     def _can_ask(self) -> bool:
         return self._has_replay and self._rounds < self._limits.replay_rounds
 
-    def _ask(self, mode: _Mode, first_seq: int) -> RequestReplay:
+    def _ask(self, mode: Mode, first_seq: int) -> RequestReplay:
         self._mode = mode
         self._has_reply = False
         self._is_same = self.position.expected == 0
@@ -319,38 +325,57 @@ class EventStream:
 
     def _ask_from(self, first_seq: int) -> RequestReplay:
         is_start = self.position.next_seq is None
-        return self._ask(_Mode.JOIN if is_start else _Mode.GAP, first_seq)
+        return self._ask(Mode.JOIN if is_start else Mode.GAP, first_seq)
 
     def _ask_whether_same(self) -> RequestReplay:
         if self.position.expected == 0:
-            return self._ask(_Mode.JOIN, 0)
-        return self._ask(_Mode.PROBE, self.position.expected - 1)
+            return self._ask(Mode.JOIN, 0)
+        return self._ask(Mode.PROBE, self.position.expected - 1)
 
     def _join(self, now: float) -> list[StreamAction]:
         if self._can_ask():
-            return [self._ask(_Mode.JOIN, 0)]
+            return [self._ask(Mode.JOIN, 0)]
         self._schedule_repair(now)
         return []
 
     def _schedule_repair(self, now: float) -> None:
         if self._has_replay:
-            wait_s = self._limits.repair_s * 2 ** min(self._failures, 16)
-            self._repair_at = now + min(wait_s, self._limits.repair_max_s)
+            self._repair.schedule(now)
 
     # Giving up, releasing, forgetting
 
-    def _give_up(self, now: float) -> list[StreamAction]:
+    def _give_up(self, ending: ReplayEnding, now: float) -> list[StreamAction]:
         """The replay is of no more use: declare what is missing lost, apply what is held."""
         self.counters.replays_failed += 1
+        is_unreadable = ending in (ReplayEnding.UNREADABLE, ReplayEnding.GARBLED)
+        cause = LossCause.UNREADABLE if is_unreadable else LossCause.UNANSWERED
         doubt: list[StreamAction] = []
-        if self._mode not in (_Mode.CHECK, _Mode.REBUILD):  # these found nothing missing
-            if self._mode is not _Mode.GAP or not self.held:
-                doubt = self.position.doubt()
-            self._schedule_repair(now)
-        return doubt + self._release(now, may_ask=False)
+        if self._is_something_missing(cause):
+            if self._mode is not Mode.GAP or not self.held:
+                doubt = self.position.doubt(cause)
+            if ending is not ReplayEnding.UNREADABLE:
+                self._schedule_repair(now)
+        return doubt + self._release(now, cause)
 
-    def _release(self, now: float, *, may_ask: bool) -> list[StreamAction]:
-        """Apply what is held, in order; ask again or lose what is missing; then follow."""
+    def _is_something_missing(self, cause: LossCause) -> bool:
+        """A look out of caution that fails found nothing missing, but for replies that cannot be read."""
+        if self._mode is Mode.CHECK:
+            return cause is LossCause.UNREADABLE and self._is_same
+        return self._mode is not Mode.REBUILD
+
+    def _take(self, heard: HeardBatch, now: float, cause: LossCause) -> list[StreamAction]:
+        if self._is_far(heard.seq):
+            self.counters.implausible += 1
+            return []
+        return self.position.take(heard, now, cause)
+
+    def _release(self, now: float, cause: LossCause) -> list[StreamAction]:
+        """Apply what is held, in order; ask again or lose what is missing; then follow.
+
+        Args:
+            cause: of losses; TRUNCATED where the replay is complete, so that asking again may help.
+        """
+        may_ask = cause is LossCause.TRUNCATED
         actions: list[StreamAction] = []
         while (seq := self.held.first_seq) is not None:
             expected = self.position.expected
@@ -359,18 +384,18 @@ class EventStream:
                 if self._can_ask():
                     return [*actions, self._ask_from(expected)]
                 self._schedule_repair(now)
-            actions += self.position.take(self.held.pop_first(), now)
-        is_routine = self._mode is _Mode.CHECK
+            actions += self._take(self.held.pop_first(), now, cause)
+        is_routine = self._mode is Mode.CHECK
         self._quiet_s = self._limits.silence_s if is_routine else self._limits.settle_s
         self._quiet_since = now
-        self._mode = _Mode.FOLLOW
+        self._mode = Mode.FOLLOW
         self._rounds = 0
         return actions
 
     def _release_below(self, end_seq: int, now: float) -> list[StreamAction]:
         actions: list[StreamAction] = []
         while (seq := self.held.first_seq) is not None and seq < end_seq:
-            actions += self.position.take(self.held.pop_first(), now)
+            actions += self._take(self.held.pop_first(), now, LossCause.TRUNCATED)
         return actions
 
     def _restart(self, cause: ResetCause, heard: HeardBatch, now: float) -> list[StreamAction]:
@@ -382,8 +407,9 @@ class EventStream:
         self.counters.discarded += self.held.clear()
         self.position.forget()
         self._last_live = None
-        self._repair_at = None
-        self._mode = _Mode.FOLLOW
+        self._is_far_asked = False
+        self._repair.cancel()
+        self._mode = Mode.FOLLOW
         return [Forget(ForgetReason.RESTARTED)]
 
     def check(self) -> None:
@@ -392,7 +418,7 @@ class EventStream:
         self.held.check()
         first, expected = self.held.first_seq, self.position.expected
         state = f"{self._mode} expected={expected} held from {first}"
-        is_holding = self._mode not in (_Mode.FOLLOW, _Mode.CHECK)
+        is_holding = self._mode.is_holding
         assert is_holding or first is None, f"held without a replay: {state}"
         assert first is None or first >= expected, f"held below the expected: {state}"
         assert self._has_replay or not is_holding, f"replay without a socket: {state}"

@@ -27,6 +27,9 @@ class StreamLimits:
         settle_s: silence after a replay before its end is checked once more, for batches published
             before the subscription was in force.
         silence_s: silence of the live socket before the replay socket is asked whether there was more.
+        max_jump: how far a number may be beyond the expected one. Beyond it lies no number of the same
+            process: the message is dropped and a replay asked whether there is another one. Without a
+            replay that answers it is another one. No single jump counts for more lost batches.
         max_dp_rank: highest rank that a batch may name. Batches beyond it are refused and counted.
     """
 
@@ -41,6 +44,7 @@ class StreamLimits:
     repair_max_s: float = 320.0
     settle_s: float = 1.0
     silence_s: float = 30.0
+    max_jump: int = 1_000_000
     max_dp_rank: int = 511
 
 

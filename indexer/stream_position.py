@@ -9,12 +9,15 @@ loss, for no claim rests on it.
                   └───n>0──▶ JOINED ─loss──▶ DEGRADED      forget: back to None
 """
 
-from indexer.actions import Apply, RecordLoss, StreamAction
+from collections.abc import Sequence
+
+from indexer.actions import Apply, LossCause, RecordLoss, StreamAction
 from indexer.heard_batch import HeardBatch
 from indexer.payload_ring import PayloadRing
+from indexer.stream_limits import StreamLimits
 from indexer.stream_status import StreamCounters
 from indexer.trust import Trust
-from protocol import AllBlocksCleared, EventBatch, SkipReason
+from protocol import AllBlocksCleared, EventBatch, KvEvent, LongEvents, SkipReason
 
 
 class StreamPosition:
@@ -32,6 +35,7 @@ class StreamPosition:
 
     __slots__ = (
         "_counters",
+        "_max_missed",
         "last_event_at",
         "last_loss",
         "last_ts",
@@ -41,9 +45,10 @@ class StreamPosition:
         "standing",
     )
 
-    def __init__(self, remembered_payloads: int, counters: StreamCounters) -> None:
+    def __init__(self, limits: StreamLimits, counters: StreamCounters) -> None:
         self._counters = counters
-        self.ring = PayloadRing(remembered_payloads)
+        self._max_missed = limits.max_jump
+        self.ring = PayloadRing(limits.remembered_payloads)
         self.next_seq: int | None = None
         self.standing: Trust | None = None
         self.num_applied = 0
@@ -62,16 +67,16 @@ class StreamPosition:
         return self.next_seq - 1 if self.next_seq else None
 
     def take(
-        self, heard: HeardBatch, now: float, *, is_replayed: bool = False
+        self, heard: HeardBatch, now: float, cause: LossCause, *, is_replayed: bool = False
     ) -> list[StreamAction]:
-        """Account for ``heard`` and for all that is missing before it."""
+        """Account for ``heard`` and for all that is missing before it, lost for ``cause``."""
         expected = self.expected
         assert heard.seq >= expected, f"{heard.seq} is below {expected}"
-        lost = self._lose(expected, heard.seq - 1) if heard.seq > expected else []
+        lost = self._lose(expected, heard.seq - 1, cause) if heard.seq > expected else []
         if heard.batch is not None:
             return [*lost, *self.apply(heard, heard.batch, now, is_replayed=is_replayed)]
         self._counters.unreadable += 1
-        lost += self._lose(heard.seq, heard.seq)
+        lost += self._lose(heard.seq, heard.seq, LossCause.UNREADABLE)
         self.ring.remember(heard.seq, heard.payload)
         return lost
 
@@ -90,13 +95,17 @@ class StreamPosition:
         if not batch.skipped or set(batch.skipped) == {SkipReason.UNKNOWN_EVENT}:
             return [applied]
         self._counters.partly_read += 1
-        return [applied, self._record_loss(heard.seq, heard.seq)]
+        return [applied, self._record_loss(heard.seq, heard.seq, LossCause.UNREADABLE)]
 
-    def doubt(self) -> list[StreamAction]:
+    def doubt(self, cause: LossCause) -> list[StreamAction]:
         """Nobody knows what was published after the last batch: claims may be out of date."""
-        if not self.num_applied:
-            return []
-        return [self._record_loss(self.expected, None)]
+        loss = RecordLoss(self.expected, None, cause)
+        is_known = self.last_loss == loss and self.standing is Trust.DEGRADED
+        return (
+            []
+            if is_known or not self.num_applied
+            else [self._record_loss(loss.first_seq, None, cause)]
+        )
 
     def start_empty(self) -> None:
         """The publisher has published nothing yet."""
@@ -107,20 +116,22 @@ class StreamPosition:
         self.ring.clear()
         self.next_seq, self.standing, self.num_applied = None, None, 0
 
-    def _lose(self, first_seq: int, last_seq: int) -> list[StreamAction]:
+    def _lose(self, first_seq: int, last_seq: int, cause: LossCause) -> list[StreamAction]:
         self.next_seq = last_seq + 1
         num_batches = last_seq - first_seq + 1
         if not self.num_applied:
             self.standing = Trust.JOINED
-            self._counters.missed_before_join += num_batches
+            self._counters.missed_before_join += min(num_batches, self._max_missed)
             return []
         self._counters.lost_batches += num_batches
-        return [self._record_loss(first_seq, last_seq)]
+        return [self._record_loss(first_seq, last_seq, cause)]
 
-    def _record_loss(self, first_seq: int, last_seq: int | None) -> RecordLoss:
+    def _record_loss(self, first_seq: int, last_seq: int | None, cause: LossCause) -> RecordLoss:
         self.standing = Trust.DEGRADED
-        self._counters.losses += 1
-        self.last_loss = RecordLoss(first_seq, last_seq)
+        counters = self._counters
+        counters.losses += 1
+        counters.losses_by_cause[cause] = counters.losses_by_cause.get(cause, 0) + 1
+        self.last_loss = RecordLoss(first_seq, last_seq, cause)
         return self.last_loss
 
     def _count(self, batch: EventBatch, *, is_replayed: bool) -> int:
@@ -131,10 +142,7 @@ class StreamPosition:
         counters.events += len(batch.events)
         for reason in batch.skipped:
             counters.skipped[reason] = counters.skipped.get(reason, 0) + 1
-        num_clears = 0
-        for event in batch.events:
-            if type(event) is AllBlocksCleared and event.medium is None:
-                num_clears += 1
+        num_clears = _num_clears(batch.events)
         counters.clears += num_clears
         return num_clears
 
@@ -144,3 +152,13 @@ class StreamPosition:
         assert (self.next_seq is None) == (self.standing is None), f"half known: {state}"
         assert not self.num_applied or self.next_seq, f"applied without a number: {state}"
         assert not self.next_seq or self.next_seq - 1 in self.ring, f"not remembered: {state}"
+
+
+def _num_clears(events: Sequence[KvEvent]) -> int:
+    if isinstance(events, LongEvents):
+        return events.num_clears
+    num_clears = 0
+    for event in events:
+        if type(event) is AllBlocksCleared and event.medium is None:
+            num_clears += 1
+    return num_clears

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from indexer.actions import RecordLoss
+from indexer.actions import LossCause, RecordLoss
+from indexer.replay_ending import ReplayEnding
 from indexer.trust import Trust
 from protocol import Rank, SkipReason
 
@@ -15,12 +16,14 @@ class ResetCause(StrEnum):
     OTHER_CONTENT: one number came twice, with two payloads.
     PROBE_DIFFERS: after a reconnect or a silence, the last number is replayed with another payload.
     PROBE_MISSING: the last number is no longer replayed at all.
+    FAR_NUMBER: a number came that the process we follow cannot have reached.
     """
 
     LOWER_NUMBER = "lower_number"
     OTHER_CONTENT = "other_content"
     PROBE_DIFFERS = "probe_differs"
     PROBE_MISSING = "probe_missing"
+    FAR_NUMBER = "far_number"
 
 
 @dataclass(slots=True)
@@ -35,11 +38,12 @@ class StreamCounters:
         replayed_old: replayed batches dropped because they were not above the last applied.
         gaps: jumps of the live number.
         losses: declared losses, of ``lost_batches`` batches where their number is known, or of one
-            that was applied as far as it can be read (``partly_read``).
-        missed_before_join: batches published before we listened and not replayed: no claim rests on
-            them, so they are no loss.
+            that was applied as far as it can be read (``partly_read``); ``losses_by_cause`` says why.
+        missed_before_join: batches published before we listened and not replayed, ``max_jump`` at most
+            a time: no claim rests on them, so they are no loss.
         unreadable: batches lost because the payload cannot be decoded, by replay neither.
         resets: restarts of the publisher, by how they were noticed.
+        implausible: live batches dropped because their number is far beyond the expected one.
         regressions: live numbers that fell back during a replay, answered by a probe.
         replays, replays_completed, replays_failed, replays_cut: conversations by their end;
             ``replays_truncated`` began later than asked, ``replay_holes`` jumped in the middle.
@@ -57,10 +61,12 @@ class StreamCounters:
     gaps: int = 0
     losses: int = 0
     lost_batches: int = 0
+    losses_by_cause: dict[LossCause, int] = field(default_factory=dict)
     partly_read: int = 0
     missed_before_join: int = 0
     unreadable: int = 0
     resets: dict[ResetCause, int] = field(default_factory=dict)
+    implausible: int = 0
     regressions: int = 0
     replays: int = 0
     replays_completed: int = 0
@@ -79,7 +85,48 @@ class StreamCounters:
 
     def copy(self) -> "StreamCounters":
         """A snapshot that no longer changes."""
-        return replace(self, skipped=dict(self.skipped), resets=dict(self.resets))
+        return replace(
+            self,
+            skipped=dict(self.skipped),
+            resets=dict(self.resets),
+            losses_by_cause=dict(self.losses_by_cause),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTrouble:
+    """Replays of one publisher that came to nothing, in a row.
+
+    Attributes:
+        num_failed: all of them.
+        num_unanswered: of these, nothing came at all.
+        num_garbled: of these, replies came that are none.
+        since: end of the first one, monotonic seconds.
+    """
+
+    num_failed: int
+    num_unanswered: int
+    num_garbled: int
+    since: float
+
+    @classmethod
+    def after(
+        cls, before: "ReplayTrouble | None", ending: ReplayEnding, now: float, *, is_answered: bool
+    ) -> "ReplayTrouble | None":
+        """What the end of a further conversation makes of it; None where replays work."""
+        match ending:
+            case ReplayEnding.COMPLETE | ReplayEnding.UNREADABLE:
+                return None
+            case ReplayEnding.CUT:
+                return before
+            case ReplayEnding.GARBLED | ReplayEnding.FAILED:
+                known = before or cls(0, 0, 0, now)
+                return cls(
+                    known.num_failed + 1,
+                    known.num_unanswered + (not is_answered),
+                    known.num_garbled + (ending is ReplayEnding.GARBLED),
+                    known.since,
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,6 +310,8 @@ class Registry:
         for source in record.spec.sources if record.spec is not None else ():
             is_connected = brains.intake.is_connected(source) if is_up else None
             brains.index.set_connected(source.rank, now, is_connected=is_connected)
+            trouble = brains.intake.replay_trouble(source) if is_up else None
+            brains.index.set_replay_trouble(source.rank, trouble)
 
     def _begin_anew(
         self, record: WorkerRecord, old: WorkerSpec | None, new: WorkerSpec, now: float

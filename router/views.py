@@ -80,8 +80,8 @@ class StreamView(_View):
     Attributes:
         lag_s: publication to application of the last batch, the two machines' clocks included.
         last_event_age_s: since a batch was last applied.
-        last_loss: numbers of the batches that were last lost for good, or read in part only; ``last_seq``
-            null where nobody knows how many.
+        last_loss: numbers of the batches that were last lost for good, or read in part only, and why;
+            ``last_seq`` null where nobody knows how many.
         counters: everything that happened on it, by name.
     """
 
@@ -92,7 +92,7 @@ class StreamView(_View):
     held_batches: int
     lag_s: float | None
     last_event_age_s: float | None
-    last_loss: Mapping[str, int | None] | None
+    last_loss: Mapping[str, int | str | None] | None
     counters: Mapping[str, object]
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 
-from indexer.actions import ForgetReason
+from indexer.actions import ForgetReason, LossCause
 from indexer.trust import Trust
 from protocol import (
     AllBlocksCleared,
@@ -22,6 +22,7 @@ class SetSink:
         on_change: called after every call.
 
     Attributes:
+        causes: of the losses, in order.
         trust: as last told; ``trust_changes`` lists what was told, in order.
         batches: what was applied, in order.
         calls: names of all calls, in order.
@@ -33,11 +34,12 @@ class SetSink:
         self.trust: dict[Rank, Trust] = {}
         self.trust_changes: list[tuple[Rank, Trust]] = []
         self.losses: defaultdict[Rank, int] = defaultdict(int)
+        self.causes: defaultdict[Rank, list[LossCause]] = defaultdict(list)
         self.forgets: list[tuple[Rank, ForgetReason]] = []
         self.batches: list[tuple[Rank, EventBatch]] = []
         self.calls: list[str] = []
 
-    def apply(self, rank: Rank, batch: EventBatch, now: float) -> None:
+    def apply(self, rank: Rank, batch: EventBatch, now: float, seq: int | None = None) -> None:
         self.calls.append("apply")
         self.batches.append((rank, batch))
         claims = self.claims[rank]
@@ -57,9 +59,10 @@ class SetSink:
         self.forgets.append((rank, reason))
         self._on_change()
 
-    def record_loss(self, rank: Rank, now: float) -> None:
+    def record_loss(self, rank: Rank, now: float, cause: LossCause) -> None:
         self.calls.append("record_loss")
         self.losses[rank] += 1
+        self.causes[rank].append(cause)
         self._on_change()
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
@@ -67,3 +70,6 @@ class SetSink:
         self.trust[rank] = trust
         self.trust_changes.append((rank, trust))
         self._on_change()
+
+    def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
+        return True

@@ -3,6 +3,8 @@
     live 3          a live message with number 3
     reply 3, end    a replayed message, the end marker
     fail, cut       the replay broke, or reached a bound
+    muddled         the end marker, after replies that cannot be read
+    garbled         the end marker, after replies that are none
     connected, disconnected
     tick 10         time passes, to the tenth second
 
@@ -35,6 +37,8 @@ _ENDINGS = {
     "end": ReplayEnding.COMPLETE,
     "cut": ReplayEnding.CUT,
     "fail": ReplayEnding.FAILED,
+    "muddled": ReplayEnding.UNREADABLE,
+    "garbled": ReplayEnding.GARBLED,
 }
 
 

@@ -66,14 +66,6 @@ SCRIPTS = {
         reply 1         -> apply 1
         end             -> lost 2-2, apply 3    | degraded
     """,
-    "a number far away, then the true ones again": """
-        live 0          -> apply 0
-        live 1000000000000 -> replay 1
-        end             -> lost 1-999999999999, apply 1000000000000 | degraded
-        live 1          -> forget restarted, replay 0
-        reply 0 1       -> apply 0, apply 1
-        end             ->                      | exact
-    """,
 }
 
 WITHOUT_REPLAY = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from indexer import RecordLoss
+from indexer import LossCause, RecordLoss
 from protocol import SkipReason
 from tests.indexer.stream_script import play
 
@@ -94,6 +94,6 @@ def test_what_cannot_be_read_is_counted() -> None:
     counters = stream.counters
     assert counters.skipped == {SkipReason.BAD_FIELD: 1, SkipReason.UNKNOWN_EVENT: 1}
     assert (counters.partly_read, counters.losses, counters.lost_batches) == (1, 1, 0)
-    assert stream.position.last_loss == RecordLoss(0, 0)
+    assert stream.position.last_loss == RecordLoss(0, 0, LossCause.UNREADABLE)
     counters = play(SCRIPTS["an event of an unknown kind is none of ours"]).counters
     assert (counters.skipped, counters.losses) == ({SkipReason.UNKNOWN_EVENT: 2}, 0)

@@ -330,7 +330,11 @@ async def test_the_last_loss_of_a_stream_is_named() -> None:
             ((first,),) = [
                 worker["ranks"] for worker in (await client.get("/debug/workers")).json()
             ]
-        assert first["stream"]["last_loss"] == {"first_seq": 1, "last_seq": 2}
+        assert first["stream"]["last_loss"] == {
+            "first_seq": 1,
+            "last_seq": 2,
+            "cause": "no_replay",
+        }
         assert first["stream"]["counters"]["lost_batches"] == 2
 
 

@@ -44,19 +44,27 @@ class Prompt:
     """One request's tokens with the identity that selects its key spaces; keys are made once a size.
 
     Attributes:
-        tokens: packed ids of the whole prompt.
+        tokens: packed ids of the whole prompt, or of what comes before its first image (``is_cut``): its
+            blocks count like any others, and what the engine reports of the rest proves nothing.
         model: the model's own name; what else a request may call it is resolved by whoever asks.
     """
 
-    __slots__ = ("_blocks", "_keys", "adapter", "model", "salt", "tokens")
+    __slots__ = ("_blocks", "_keys", "adapter", "is_cut", "model", "salt", "tokens")
 
     def __init__(
-        self, tokens: TokenBytes, model: str, adapter: str | None = None, salt: str | None = None
+        self,
+        tokens: TokenBytes,
+        model: str,
+        adapter: str | None = None,
+        salt: str | None = None,
+        *,
+        is_cut: bool = False,
     ) -> None:
         self.tokens = tokens
         self.model = model
         self.adapter = adapter
         self.salt = salt
+        self.is_cut = is_cut
         self._keys: dict[Geometry, list[BlockKey]] = {}
         self._blocks: dict[Geometry, PromptBlocks] = {}
 

@@ -68,6 +68,11 @@ class RouterCollector(Collector):
             "unrouted", "Requests placed by load alone.", ("reason",), by_one(data.unrouted)
         )
         for name, text, value in (
+            (
+                "cut_prompts",
+                "Requests placed by what comes before their first image.",
+                data.cut_prompts,
+            ),
             ("body_too_large", "Requests refused for their size: 413.", data.body_too_large),
             ("overloaded", "Requests refused for want of room: 429.", data.overloaded),
             ("broken_answers", "Answers that broke off after they had begun.", data.broken_streams),

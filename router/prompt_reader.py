@@ -41,6 +41,7 @@ class ReadRequest(NamedTuple):
     Attributes:
         view: None where the body was not read.
         tokens: None where the request goes by load alone.
+        is_cut: these are the tokens before the prompt's first image, not all of them.
         timing_us: microseconds by stage.
     """
 
@@ -48,6 +49,7 @@ class ReadRequest(NamedTuple):
     tokens: TokenBytes | None = None
     timing_us: Mapping[str, int] = MappingProxyType({})
     unrouted: str | None = None
+    is_cut: bool = False
 
 
 class PromptReader:
@@ -77,6 +79,7 @@ class PromptReader:
             found = await loop.run_in_executor(self._executor, self.read_now, api, body)
         if found.unrouted is not None and api is not Api.OTHER:
             self._counters.unrouted[found.unrouted] += 1
+        self._counters.cut_prompts += found.is_cut
         return found
 
     def read_now(self, api: Api, body: bytes) -> ReadRequest:
@@ -101,4 +104,4 @@ class PromptReader:
         except NoTokensError as error:
             return ReadRequest(view, unrouted=error.reason)
         timing_us = {"render": prompt.render_us, "tokenize": prompt.tokenize_us}
-        return ReadRequest(view, prompt.tokens, timing_us)
+        return ReadRequest(view, prompt.tokens, timing_us, is_cut=prompt.is_cut)

@@ -31,4 +31,5 @@ def plan_request(api: Api, request_id: str, read: ReadRequest, time: float) -> P
         max_output_tokens=None if limit is None else min(limit, _MAX_OUTPUT_TOKENS),
         is_streaming=view.is_streaming,
         timing_us=read.timing_us,
+        is_cut=read.is_cut,
     )

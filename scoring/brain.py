@@ -46,6 +46,7 @@ class PlanRequest(NamedTuple):
         api: chat, completions, generate, responses, messages, or other.
         model: as the request names it; None where it names none.
         tokens: the prompt as the engine will see it; None routes on load alone.
+        is_cut: there are only those before its first image; how many follow is not known.
         max_output_tokens: as asked for; None where it is not bounded.
         excluded: ranks that have failed this request.
         time: wall clock, seconds since the epoch, for the record.
@@ -63,6 +64,7 @@ class PlanRequest(NamedTuple):
     is_streaming: bool = False
     excluded: frozenset[Rank] = frozenset()
     timing_us: Mapping[str, int] = MappingProxyType({})
+    is_cut: bool = False
 
 
 class Plan(NamedTuple):

@@ -87,7 +87,8 @@ def speed_sample(
     if not plan.is_streaming or plan.first_byte_at is None:
         return NoSample.NOT_STREAMED
     length, reported = plan.prompt_tokens, outcome.cached_tokens
-    if length is None or (plan.match is None and reported is None):
+    is_cut = plan.prompt is not None and plan.prompt.is_cut
+    if length is None or is_cut or (plan.match is None and reported is None):
         return NoSample.NO_TOKENS
     if plan.option.queued_tokens:
         return NoSample.QUEUED

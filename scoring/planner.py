@@ -366,7 +366,7 @@ class Planner:
 
     def _count_reuse(self, plan: OpenPlan, outcome: Outcome) -> None:
         length, match, cached = plan.prompt_tokens, plan.match, outcome.cached_tokens
-        if length is None:
+        if length is None or (plan.prompt is not None and plan.prompt.is_cut):
             return
         if outcome.prompt_tokens is not None:
             if outcome.prompt_tokens == length:

@@ -31,7 +31,13 @@ class TimedPrompt(Prompt):
     def __init__(self, request: PlanRequest, resolution: Resolution, timer: Timer) -> None:
         assert request.tokens is not None
         assert resolution.model is not None
-        super().__init__(request.tokens, resolution.model, resolution.adapter, request.cache_salt)
+        super().__init__(
+            request.tokens,
+            resolution.model,
+            resolution.adapter,
+            request.cache_salt,
+            is_cut=request.is_cut,
+        )
         self._timer = timer
         self.keys_ns = 0
 

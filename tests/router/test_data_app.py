@@ -542,13 +542,25 @@ async def test_prompts_are_tokenized_inline_or_in_a_thread(num_chars: int) -> No
 
 
 async def test_a_prompt_without_tokens_is_served_by_load_and_counted() -> None:
-    body = b'{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
+    body = b'{"model":"m","messages":[{"role":"user","content":"a"}],"truncate_prompt_tokens":5}'
     async with stub_worker(echo) as worker, front_door(worker.url) as door:
         assert (await ask(door, body=body)).status == 200
         door.fleet.model = bundled_model()
         assert (await ask(door, body=body)).status == 200
-    assert sorted(door.counters.unrouted.values()) == [1, 1]
-    assert "no_tokenizer" in door.counters.unrouted
+    assert door.counters.unrouted == {"no_tokenizer": 1, "unsupported_content": 1}
+    assert door.counters.cut_prompts == 0
+
+
+async def test_a_prompt_with_an_image_is_served_by_what_comes_before_it() -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":["a",{"type":"image_url"}]}]}'
+    async with stub_worker(echo) as worker, front_door(worker.url) as door:
+        door.fleet.model = bundled_model()
+        assert (await ask(door, body=body)).status == 200
+    (planned,) = door.brain.requests
+    assert planned.is_cut
+    assert planned.tokens
+    assert worker.requests[0].body == body
+    assert (door.counters.unrouted, door.counters.cut_prompts) == ({}, 1)
 
 
 async def test_a_prompt_that_is_too_long_is_refused_by_a_worker() -> None:

@@ -48,19 +48,12 @@ class EvidenceCounters:
 
 
 class Evidence:
-    """Observed claims and contradictions of one rank.
-
-    Attributes:
-        streak: contradictions since the last report that agreed.
-        last_contradiction_at: monotonic seconds; None before the first.
-    """
+    """Observed claims of one rank, and how its reports compare with the claims."""
 
     def __init__(self, ledger: RankLedger) -> None:
         self._ledger = ledger
         self._claims = ledger.claims
         self.counters = EvidenceCounters()
-        self.streak = 0
-        self.last_contradiction_at: float | None = None
 
     def observe(self, blocks: PromptBlocks, trust: Trust, now: float) -> None:
         """The first token of an answer came: the prompt's full blocks are on GPU. O(blocks)."""
@@ -85,23 +78,19 @@ class Evidence:
         cached_tokens: int,
         at_decision: RankMatch,
         decided_at: float,
-        now: float,
     ) -> Verdict:
         """Hold the engine's report against the claims, and count it."""
         cached = cached_tokens // blocks.block_size
         self.counters.reports += 1
         self.counters.claimed_blocks += at_decision.matched_blocks
-        self.counters.reported_blocks += cached
+        self.counters.reported_blocks += min(cached, len(blocks.keys))
         expected = min(at_decision.gpu_blocks, blocks.num_reusable) - 1
         removed_at = self._ledger.last_removal_at.get(Tier.GPU)
         if expected < 1 or (removed_at is not None and removed_at > decided_at):
             return Verdict.UNCLEAR
         if cached >= expected:
-            self.streak = 0
             return Verdict.AGREES
-        self.streak += 1
         self.counters.contradictions += 1
-        self.last_contradiction_at = now
         return Verdict.CONTRADICTS
 
     def _prove(self, refs: Sequence[Ref], now: float) -> None:

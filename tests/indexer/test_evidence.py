@@ -177,13 +177,14 @@ def test_contradicted_claims_are_purged_after_three_reports() -> None:
         fleet.serve("w", request, cached_tokens=0)
         assert fleet.match("w", prompts[3]).gpu_blocks == 8
     fleet.serve("w", prompts[2], cached_tokens=0)
+    fleet.wait(2.0)  # for removals that may be under way
     assert fleet.match("w", prompts[3]).gpu_blocks == 0
     assert fleet.match("other", prompts[3]).gpu_blocks == 8
     proven = fleet.match("w", prompts[2])
     assert (proven.gpu_blocks, proven.observed_blocks, proven.trust) == (8, 8, Trust.STALE)
     state = fleet.state("w")
     assert (state.contradictions, state.purges) == (3, 1)
-    assert fleet.findings()["cached_tokens_contradict"]["purges"] == 1
+    assert fleet.findings().keys() == {"clears_missing"}
     fleet.serve("w", prompts[2], cached_tokens=32)
     assert fleet.trust("w") is Trust.JOINED
     fleet.clear("w")

@@ -49,6 +49,7 @@ class SocketLimits:
         messages_per_turn: what one source may take before others get their turn; no more than half of
             a stream's hold has room for.
         turn_s: how long that may take.
+        long_bytes: of a payload; a longer one is read in steps.
         tick_s: how often time is told to the intake.
         reopen_s: wait before sockets that could not be opened are tried again.
     """
@@ -66,6 +67,7 @@ class SocketLimits:
     other_family_s: float = 15.0
     messages_per_turn: int = 32
     turn_s: float = 0.003
+    long_bytes: int = 32 << 10
     tick_s: float = 0.25
     reopen_s: float = 5.0
 

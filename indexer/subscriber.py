@@ -1,8 +1,10 @@
 """The shell around the intake: sockets, one event loop, and time.
 
 Each source has its sockets; whatever arrives is handed to the intake in bounded turns, one source after
-the other, so that a flooding publisher cannot keep the loop. One task takes the turns, another one tells
-the time. There is no policy here: what is asked for was decided by the intake.
+the other, so that a flooding publisher cannot keep the loop. A message that takes longer than a turn is read
+and told in several, and until then nothing more is taken from its source: the rest waits at the socket. One
+task takes the turns, another one tells the time. There is no policy here: what is asked for was decided by
+the intake.
 """
 
 import asyncio
@@ -15,8 +17,10 @@ from typing import TypeAlias, assert_never
 import zmq
 
 from indexer.actions import RequestReplay
+from indexer.backlog import Backlog
 from indexer.event_traffic import EventTraffic
 from indexer.intake import Intake
+from indexer.long_reading import LongReading
 from indexer.source_sockets import (
     DEFAULT_SOCKET_LIMITS,
     SOCKET_FAULTS,
@@ -58,6 +62,7 @@ class EventSubscriber:
         context: ZeroMQ context to use; None makes one for the time of ``run``, with room for
             ``limits.max_sockets``.
         limits: bounds of sockets and turns.
+        backlog: what the intake delivers to, if it tells long batches in parts.
 
     Attributes:
         counters: what the sockets did.
@@ -69,8 +74,11 @@ class EventSubscriber:
         clock: Callable[[], float],
         context: _Context | None = None,
         limits: SocketLimits = DEFAULT_SOCKET_LIMITS,
+        backlog: Backlog | None = None,
     ) -> None:
         self._intake = intake
+        self._backlog = backlog
+        self._readings: dict[EventSource, LongReading] = {}
         self._clock = clock
         self._context = context
         self._limits = limits
@@ -96,6 +104,7 @@ class EventSubscriber:
         sockets = self._sockets.pop(source, None)
         if sockets is not None:
             self._close(sockets)
+        self._readings.pop(source, None)
         self._intake.remove_source(source, self._clock())
 
     async def run(self) -> None:
@@ -136,8 +145,41 @@ class EventSubscriber:
         Replies come first: they make room for the live messages that are held until then.
         """
         deadline = self._clock() + self._limits.turn_s
+        if not self._work(sockets, deadline):
+            return False
         are_replies_taken = self._take_replies(sockets, deadline)
-        return self._take_live(sockets, deadline) and are_replies_taken
+        return not self._is_busy(sockets.source) and (
+            self._take_live(sockets, deadline) and are_replies_taken
+        )
+
+    def _is_busy(self, source: EventSource) -> bool:
+        """Whether a message of the source is still to be read, or to be told."""
+        is_behind = self._backlog is not None and self._backlog.is_behind(source.rank.worker)
+        return is_behind or source in self._readings
+
+    def _work(self, sockets: SourceSockets, deadline: float) -> bool:
+        """Read and tell on what is under way; False where more is left."""
+        source, now = sockets.source, self._clock()
+        while self._is_busy(source) and now < deadline:
+            if self._backlog is not None and self._backlog.is_behind(source.rank.worker):
+                self._backlog.work(source.rank.worker, now)
+            elif self._readings[source].proceed():
+                self._hear(sockets, self._readings.pop(source), now)
+            now = self._clock()
+        return not self._is_busy(source)
+
+    def _hear(self, sockets: SourceSockets, message: LongReading, now: float) -> None:
+        """Hand on a message that has been read to its end."""
+        source, frames = sockets.source, message.frames()
+        hear = self._intake.on_live if message.is_live else self._intake.on_replay
+        self._ask(sockets, hear(source, frames, now))
+
+    def _begin(self, source: EventSource, frames: list[bytes], *, is_live: bool) -> bool:
+        """Begin to read a message in steps, if it is a long one."""
+        if len(frames[-1]) < self._limits.long_bytes:
+            return False
+        self._readings[source] = LongReading(frames, is_live=is_live)
+        return True
 
     def _take_live(self, sockets: SourceSockets, deadline: float) -> bool:
         """Handle live messages and changes; messages beyond what can be held wait for replies or a tick."""
@@ -145,7 +187,7 @@ class EventSubscriber:
         is_drained = not sockets.pending and sockets.collect(is_crowded=was_crowded)
         while sockets.pending:
             self._handle(sockets, sockets.pending.popleft())
-            if self._clock() >= deadline:
+            if not self._work(sockets, deadline) or self._clock() >= deadline:
                 return False
         return is_drained and self._intake.is_crowded(sockets.source) is was_crowded
 
@@ -154,7 +196,8 @@ class EventSubscriber:
         match arrived:
             case list():
                 self.counters.messages += 1
-                self._ask(sockets, self._intake.on_live(source, arrived, now))
+                if not self._begin(source, arrived, is_live=True):
+                    self._ask(sockets, self._intake.on_live(source, arrived, now))
             case Change.CONNECTED:
                 logger.debug("connected to %s", source.endpoint)
                 self._ask(sockets, self._intake.on_connected(source, now))
@@ -171,8 +214,9 @@ class EventSubscriber:
                 return True
             self.counters.replies += 1
             now = self._clock()
-            self._ask(sockets, self._intake.on_replay(sockets.source, frames, now))
-            if now >= deadline:
+            if not self._begin(sockets.source, frames, is_live=False):
+                self._ask(sockets, self._intake.on_replay(sockets.source, frames, now))
+            if not self._work(sockets, deadline) or now >= deadline:
                 return False
         return False
 
@@ -208,7 +252,7 @@ class EventSubscriber:
         """Tell the time, after what was heard before it. ``run`` does it every ``tick_s``."""
         self._hear_replies()
         now = self._clock()
-        requests = dict(self._intake.on_tick(now))
+        requests = dict(self._intake.on_tick(now, self._readings))
         for source, sockets in self._sockets.items():
             if sockets is not None:
                 self._ask(sockets, [requests[source]] if source in requests else [])
@@ -220,7 +264,8 @@ class EventSubscriber:
         """What came while the loop was busy is no silence; whoever waits for a replay gets a turn."""
         for sockets in self._sockets.values():
             if sockets is not None and sockets.is_asking:
-                self._take_replies(sockets, deadline=self._clock())
+                if sockets.source not in self._readings:
+                    self._take_replies(sockets, deadline=self._clock())
                 self._wake(sockets)
 
     def _open_again(self) -> None:

@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
+from indexer.backlog import Backlog
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
@@ -92,9 +93,10 @@ class _Router:
 async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     """Build every part and tie it to the others."""
     now = time.monotonic()
-    index = FleetIndex()
-    intake = Intake(index)
-    subscriber = EventSubscriber(intake, time.monotonic)
+    index = FleetIndex(IndexLimits(claims=config.limits.max_claims))
+    backlog = Backlog(index)
+    intake = Intake(backlog)
+    subscriber = EventSubscriber(intake, time.monotonic, backlog=backlog)
     planner = Planner(
         index,
         policy=config.policy,

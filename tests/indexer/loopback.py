@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import zmq
 
@@ -91,9 +91,13 @@ class LoopbackPublisher:
 
     def publish(self, block: int, *, is_withheld: bool = False) -> None:
         """Announce ``block``; a withheld batch can only be replayed."""
+        self.publish_batch([block], is_withheld=is_withheld)
+
+    def publish_batch(self, blocks: Iterable[int], *, is_withheld: bool = False) -> None:
+        """Announce blocks in one message, an event each."""
         seq = len(self.buffer)
-        stored = BlockStored([block], None, [1], 1, "GPU")
-        payload = encode_batch(EventBatch(self._stamp + seq, [stored], 0))
+        stored = [BlockStored([block], None, [1], 1, "GPU") for block in blocks]
+        payload = encode_batch(EventBatch(self._stamp + seq, stored, 0))
         self.buffer.append((seq, payload))
         if not is_withheld:
             self.send(live_frames(LiveMessage(b"", seq, payload)))

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from indexer import EventSubscriber, Intake, SocketLimits, StreamLimits, Trust
+from indexer import Backlog, EventSubscriber, Intake, SocketLimits, StreamLimits, Trust
 from protocol import EventSource
 from tests.indexer.loopback import Changes, LoopbackPublisher
 from tests.indexer.set_sink import SetSink
@@ -20,8 +20,9 @@ class Fleet:
     def __init__(self, limits: SocketLimits, stream_limits: StreamLimits) -> None:
         self.changes = Changes()
         self.sink = SetSink(self.changes.note)
-        self.intake = Intake(self.sink, stream_limits)
-        self.subscriber = EventSubscriber(self.intake, self._clock, limits=limits)
+        backlog = Backlog(self.sink)
+        self.intake = Intake(backlog, stream_limits)
+        self.subscriber = EventSubscriber(self.intake, self._clock, limits=limits, backlog=backlog)
         self.passed_s = 0.0
         self._publishers: list[LoopbackPublisher] = []
 

@@ -1,6 +1,11 @@
 """What one source may take at a time: floods, backlogs, a loop that stood still."""
 
+import asyncio
+
+import pytest
+
 from indexer import SocketLimits, StreamLimits, Trust
+from protocol import BlockStored
 from tests.indexer.running_fleet import running
 
 
@@ -83,3 +88,48 @@ async def test_a_flood_leaves_others_their_turn() -> None:
         await fleet.claims(quiet, 7)
         heard = sum(rank == loud.rank for rank, _ in fleet.sink.batches)
         assert heard < num_flood
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+async def test_a_giant_message_leaves_others_their_turn(is_replayed: bool) -> None:
+    """However long one takes to read and to tell, it is told in order and in parts."""
+    num_blocks = 20_000
+    limits = SocketLimits(tick_s=0.02, turn_s=0.001)
+    async with running(limits) as fleet:
+        giant, calm = fleet.publisher(), fleet.publisher()
+        loud, quiet = giant.source("loud"), calm.source("quiet")
+        fleet.subscriber.subscribe(loud)
+        fleet.subscriber.subscribe(quiet)
+        for publisher in (giant, calm):
+            await fleet.subscribed(publisher)
+        await fleet.trust(loud, Trust.EXACT)
+        await fleet.trust(quiet, Trust.EXACT)
+        giant.publish_batch(range(num_blocks), is_withheld=is_replayed)
+        giant.publish(num_blocks)
+        await fleet.changes.until(lambda: len(fleet.sink.claims[loud.rank]) > 0)
+        calm.publish(7)
+        await fleet.claims(quiet, 7)
+        assert len(fleet.sink.claims[loud.rank]) < num_blocks
+        await fleet.claims(loud, *range(num_blocks + 1))
+        told = [e.block_hashes[0] for rank, b in fleet.sink.batches for e in b.events
+                if rank == loud.rank and isinstance(e, BlockStored)]  # fmt: skip
+        assert told == list(range(num_blocks + 1))
+        assert max(len(batch.events) for _, batch in fleet.sink.batches) <= 128
+        assert fleet.sink.losses[loud.rank] == 0
+
+
+async def test_a_giant_message_of_a_removed_source_is_dropped() -> None:
+    async with running(SocketLimits(tick_s=0.02, turn_s=0.001)) as fleet:
+        giant = fleet.publisher()
+        loud = giant.source("loud")
+        fleet.subscriber.subscribe(loud)
+        await fleet.subscribed(giant)
+        await fleet.trust(loud, Trust.EXACT)
+        giant.publish_batch(range(20_000))
+        await fleet.changes.until(lambda: len(fleet.sink.claims[loud.rank]) > 0)
+        fleet.subscriber.unsubscribe(loud)
+        num_told = len(fleet.sink.batches)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(fleet.sink.batches) == num_told
+        assert fleet.sink.claims[loud.rank] == set()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import NamedTuple, NewType, cast
 
+from indexer.claim_ages import ClaimClock
 from indexer.retired_slots import RetiredSlots
 from protocol import BlockKey, KeySpace, Tier
 
@@ -95,6 +96,7 @@ class BlockIndex:
         self._num_slots = 0
         self._interned: dict[int, int] = {}
         self.retired: RetiredSlots[Ref] = RetiredSlots()
+        self.clock = ClaimClock()
 
     def take_slot(self) -> int:
         """The lowest free slot."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from indexer.block_index import KEY_MASK, Ref
+from indexer.claim_ages import ClaimAges
 from indexer.host_history import HostHistory
 from indexer.identity import ClaimSkip, Piece
 from indexer.limits import IndexLimits
@@ -56,11 +57,13 @@ class GroupLedger:
         self._skips = skips
         self._limits = limits
         self._tiers: dict[Tier, dict[EngineHash, Ref | None]] = {tier: {} for tier in Tier}
+        clock = claims.index.clock
+        self._ages = {tier: ClaimAges(clock, limits.age_grain) for tier in Tier}
         self._names: Remembered[EngineHash, Ref] = Remembered(limits.remembered)
         self._unnamed: set[EngineHash] = set()
         self._unkeyable: set[EngineHash] = set()
         self._namesakes: dict[tuple[Tier, EngineHash], list[Ref]] = {}
-        self.parking = Parking(limits.orphans)
+        self.parking = Parking(limits.orphans, limits.orphan_bytes)
         self.doubled: Remembered[int, int] = Remembered(limits.doubled)
         self.unnamed_left_at: float | None = None
 
@@ -121,6 +124,7 @@ class GroupLedger:
             elif before != ref and self._add_namesake(tier, block_hash, ref):
                 fresh.append(ref)
             again.append((block_hash, ref if before is None else before))
+        self._ages[tier].note(held)
         self._claims.announce(tier, fresh)
         if again:
             self._note_duplicates(tier, again)
@@ -181,6 +185,7 @@ class GroupLedger:
             self.unnamed_left_at = now
             if not self._is_held(block_hash):
                 self._drop_unnamed(block_hash)
+        self._ages[tier].note(held)
         self._names.turn()
         if gone:
             self._claims.withdraw(tier, gone)
@@ -203,6 +208,7 @@ class GroupLedger:
         self._namesakes = {at: refs for at, refs in self._namesakes.items() if at[0] is not tier}
         self._remember_latest(held)
         held.clear()
+        self._ages[tier].note(held)
         self._unnamed = {h for h in self._unnamed if self._is_held(h)}
         self._unkeyable &= self._unnamed
         if not any(self._tiers.values()):
@@ -219,6 +225,7 @@ class GroupLedger:
             self._remember_latest(held)
             tables.append(held)
             self._tiers[tier] = {}
+            self._ages[tier].note({})
         tables += [list(refs) for refs in self._namesakes.values()]
         self._namesakes, self._unnamed, self._unkeyable = {}, set(), set()
         self.parking.clear()
@@ -233,6 +240,16 @@ class GroupLedger:
         self.remove(tier, hashes, now)
         return hashes
 
+    def oldest(self, tier: Tier) -> int | None:
+        """About when the oldest hash of the tier was stored, by the index's clock; None where none is held."""
+        return self._ages[tier].oldest(self._tiers[tier])
+
+    def evict(self, tier: Tier, max_blocks: int, now: float) -> int:
+        """Drop up to so many of the oldest hashes of a tier, named or not; returns how many."""
+        oldest = list(islice(self._tiers[tier], max_blocks))
+        self.remove(tier, oldest, now)
+        return len(oldest)
+
     def forget_past(self) -> None:
         """Forget what was held before: the engine has started anew."""
         self._names.clear()
@@ -246,6 +263,8 @@ class GroupLedger:
         assert self._unnamed == unnamed, f"unnamed: {self._unnamed ^ unnamed}"
         assert self._unkeyable <= unnamed, f"unkeyable, not held: {self._unkeyable - unnamed}"
         assert not unnamed & named, f"named on one tier only: {unnamed & named}"
+        for tier, ages in self._ages.items():
+            ages.check(self._tiers[tier])
         assert len(self._namesakes) <= self._limits.namesakes
         for (tier, block_hash), refs in self._namesakes.items():
             first = self._tiers[tier][block_hash]
@@ -301,6 +320,7 @@ class GroupLedger:
             else:
                 held[block_hash] = None
                 self._unnamed.add(block_hash)
+        self._ages[tier].note(held)
 
     def _hold_unkeyable(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
         self._hold(tier, hashes)

@@ -39,6 +39,7 @@ class ClaimSkip(StrEnum):
     UNRESOLVED = "unresolved"  # blocks without tokens under a hash never heard of
     UNRESOLVED_FULL = "unresolved_full"  # the same, beyond the bound
     ORPHAN_DROPPED = "orphan_dropped"  # blocks: parked too long
+    EVICTED = "evicted"  # blocks: the oldest claims, at the bound of all
     UNBELIEVED = "unbelieved"  # batches of an engine version whose events are not to be believed
     UNKNOWN_WORKER = "unknown_worker"  # batches after the worker was removed
 

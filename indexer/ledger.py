@@ -184,6 +184,11 @@ class RankLedger:
             if group.parking:
                 self._name_waiting(group, map(blocks.local, chosen))
 
+    @property
+    def num_held(self) -> int:
+        """Hashes held on all tiers, named or not."""
+        return sum(len(group.hashes(tier)) for group in self._groups.values() for tier in Tier)
+
     def num_claims(self, tier: Tier) -> int:
         """Hashes held on a tier, unnamed ones apart; O(groups and unnamed hashes)."""
         return sum(group.num_named(tier) for group in self._groups.values())
@@ -318,7 +323,7 @@ class RankLedger:
         self._clear_tier(tier, now)
 
     def _is_worth_retiring(self) -> bool:
-        held = sum(len(group.hashes(tier)) for group in self._groups.values() for tier in Tier)
+        held = self.num_held
         marks = len(self.claims.observed) + len(self.claims.predicted)
         is_much = held + marks > self._limits.cleared_at_once
         return is_much and self._index.retired.num_blocks + held + marks <= self._limits.retired

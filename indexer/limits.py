@@ -9,8 +9,13 @@ class IndexLimits:
 
     Attributes:
         orphans: parked blocks whose parent is unknown.
+        orphan_bytes: their tokens.
         unresolved: blocks announced without tokens and not yet named otherwise.
         groups: cache groups that make claims.
+        claims: hashes held on a tier, named or not, of all ranks together: a block that three ranks hold
+            on two tiers counts six times. 180 to 300 bytes each. A rank's claims are incomplete from the
+            first eviction on, until it is cleared or starts anew.
+        age_grain: stores between two ages that are noted. The oldest go first, give or take so many.
         cleared_at_once: claims that a clear of every tier drops one by one; more are left behind in a
             retired slot and swept later.
         retired: blocks of retired slots, of all ranks together. Beyond it clears drop one by one.
@@ -39,8 +44,11 @@ class IndexLimits:
     """
 
     orphans: int = 8_192
+    orphan_bytes: int = 16 << 20
     unresolved: int = 8_192
     groups: int = 16
+    claims: int = 10_000_000
+    age_grain: int = 256
     cleared_at_once: int = 1_024
     retired: int = 4_000_000
     namesakes: int = 4_096

@@ -1,7 +1,7 @@
 """Blocks whose parent is unknown: kept until it is heard of, never counted as a prompt start.
 
 A piece waits under its parent's engine hash. Pieces form a forest of their own, for children of a parked
-block wait under it. At the bound the oldest pieces go.
+block wait under it. At the bounds the oldest pieces go.
 """
 
 from collections import OrderedDict
@@ -12,10 +12,12 @@ from protocol import EngineHash
 
 
 class Parking:
-    """Parked pieces of one cache group of one rank, at most ``limit`` blocks."""
+    """Parked pieces of one cache group of one rank, at most ``limit`` blocks with so many bytes of tokens."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, max_bytes: int) -> None:
         self._limit = limit
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
         self._pieces: OrderedDict[int, Piece] = OrderedDict()  # by id(), oldest first
         self._children: dict[EngineHash, list[Piece]] = {}
         self._piece_of: dict[EngineHash, Piece] = {}
@@ -60,8 +62,9 @@ class Parking:
         if local is not None:
             self._by_local[local] = piece
         self.num_blocks += len(piece.hashes)
+        self._num_bytes += len(piece.tokens)
         dropped = 0
-        while self.num_blocks > self._limit:
+        while self.num_blocks > self._limit or self._num_bytes > self._max_bytes:
             oldest = next(iter(self._pieces.values()))
             self._remove(oldest)
             dropped += len(oldest.hashes)
@@ -84,12 +87,13 @@ class Parking:
         self._children.clear()
         self._piece_of.clear()
         self._by_local.clear()
-        self.num_blocks = 0
+        self.num_blocks = self._num_bytes = 0
 
     def check(self) -> None:
         """Verify the invariants."""
         pieces = list(self._pieces.values())
         assert self.num_blocks == sum(len(piece.hashes) for piece in pieces) <= self._limit
+        assert self._num_bytes == sum(len(piece.tokens) for piece in pieces) <= self._max_bytes
         waiting = [piece for pieces in self._children.values() for piece in pieces]
         assert sorted(map(id, waiting)) == sorted(map(id, pieces))
         assert all(self._children.values()), "nothing waits under a parent"
@@ -110,3 +114,4 @@ class Parking:
         if local is not None and self._by_local.get(local) is piece:
             del self._by_local[local]
         self.num_blocks -= len(piece.hashes)
+        self._num_bytes -= len(piece.tokens)

@@ -63,6 +63,8 @@ class IndexStats:
     Attributes:
         blocks: distinct blocks with a holder, over all key spaces.
         claims: announced, by tier, over all ranks.
+        held: hashes held on any tier, named or not; ``max_held`` is their bound.
+        unswept: blocks of claims that were dropped at once, to be cleaned up.
         skips: events and blocks that made no claim, by reason, departed workers included.
     """
 
@@ -71,6 +73,9 @@ class IndexStats:
     key_spaces: int = 0
     blocks: int = 0
     claims: Mapping[Tier, int] = field(default_factory=dict)
+    held: int = 0
+    max_held: int = 0
+    unswept: int = 0
     observed: int = 0
     predicted: int = 0
     doubtful: int = 0

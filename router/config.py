@@ -112,6 +112,8 @@ class Limits(_Section):
         max_connections: of clients to each port; further ones are answered 503.
         max_workers: a further one is refused, in this file and on the control port.
         max_attempts: workers that one request is sent to before its error is passed on.
+        max_claims: blocks that the index keeps, each counted once a rank and tier; the oldest go. Each
+            takes 180 to 300 bytes.
     """
 
     max_body_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 64 * 1024 * 1024
@@ -119,6 +121,7 @@ class Limits(_Section):
     max_connections: Annotated[int, Field(ge=1)] = 16_384
     max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1024
     max_attempts: Annotated[int, Field(ge=1, le=16)] = 3
+    max_claims: Annotated[int, Field(ge=1_000, le=1_000_000_000)] = 10_000_000
 
 
 class Timeouts(_Section):

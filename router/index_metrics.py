@@ -65,6 +65,8 @@ def _totals(stats: IndexStats) -> Iterator[Metric]:
     )
     claims = [((TIER_NAMES[tier],), count) for tier, count in stats.claims.items()]
     yield gauges("index_claims", "Announced claims of all ranks.", ("tier",), claims)
+    yield gauge("index_held", "Hashes held on any tier of any rank.", stats.held)
+    yield gauge("index_held_max", "Bound of those; the oldest go.", stats.max_held)
     yield gauge("index_observed", "Claims that rest on evidence.", stats.observed)
     yield gauge("index_predicted", "Blocks dispatched, not yet heard of.", stats.predicted)
     yield gauge("index_doubtful", "Claims older than an unrepaired loss.", stats.doubtful)

@@ -23,6 +23,7 @@ from random import Random
 from indexer.backlog import Backlog
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
+from indexer.limits import IndexLimits
 from indexer.subscriber import EventSubscriber
 from protocol import WorkerId
 from router.breaker import BreakerLimits

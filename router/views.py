@@ -155,7 +155,12 @@ class FindingView(_View):
 
 
 class IndexView(_View):
-    """The index as a whole."""
+    """The index as a whole.
+
+    Attributes:
+        held: hashes held on any tier of any rank, named or not, of at most ``max_held``.
+        unswept: blocks of claims that were dropped at once, to be cleaned up.
+    """
 
     workers: int
     ranks: int
@@ -164,6 +169,9 @@ class IndexView(_View):
     gpu_claims: int
     host_pinned_claims: int
     storage_claims: int
+    held: int
+    max_held: int
+    unswept: int
     observed: int
     predicted: int
     doubtful: int
@@ -282,6 +290,9 @@ def index_view(stats: IndexStats) -> IndexView:
         gpu_claims=stats.claims.get(Tier.GPU, 0),
         host_pinned_claims=stats.claims.get(Tier.HOST, 0),
         storage_claims=stats.claims.get(Tier.STORAGE, 0),
+        held=stats.held,
+        max_held=stats.max_held,
+        unswept=stats.unswept,
         observed=stats.observed,
         predicted=stats.predicted,
         doubtful=stats.doubtful,

@@ -14,7 +14,7 @@ def piece(parent: int, *hashes: int) -> Piece:
 
 
 def test_what_waits_under_a_parent_is_taken_once_oldest_first() -> None:
-    parking = Parking(100)
+    parking = Parking(100, 1 << 20)
     first, second, other = piece(1, 10, 11), piece(1, 20), piece(2, 30)
     for parked in (first, second, other):
         assert parking.park(parked) == 0
@@ -29,7 +29,7 @@ def test_what_waits_under_a_parent_is_taken_once_oldest_first() -> None:
 
 
 def test_the_oldest_piece_goes_at_the_bound() -> None:
-    parking = Parking(4)
+    parking = Parking(4, 1 << 20)
     parking.park(piece(1, 10, 11))
     parking.park(piece(1, 20, 21))
     assert parking.park(piece(1, 30)) == 2
@@ -38,7 +38,7 @@ def test_the_oldest_piece_goes_at_the_bound() -> None:
 
 
 def test_a_piece_larger_than_the_bound_does_not_stay() -> None:
-    parking = Parking(2)
+    parking = Parking(2, 1 << 20)
     assert parking.park(piece(1, 10, 11, 12)) == 3
     assert not parking
     parking.check()
@@ -46,7 +46,7 @@ def test_a_piece_larger_than_the_bound_does_not_stay() -> None:
 
 def test_cycles_of_any_length_are_seen() -> None:
     for length in range(1, 6):
-        parking = Parking(100)
+        parking = Parking(100, 1 << 20)
         for i in range(length):
             link = piece(100 + i - 1 if i else 100 + length, 100 + i)
             assert not parking.closes_cycle(link)
@@ -56,7 +56,7 @@ def test_cycles_of_any_length_are_seen() -> None:
 
 
 def test_a_piece_is_found_by_the_tokens_of_its_first_block() -> None:
-    parking = Parking(100)
+    parking = Parking(100, 1 << 20)
     parked = piece(1, 10, 11)
     parking.park(parked)
     local = local_hash(TokenBytes(parked.tokens[:8]))

@@ -168,8 +168,8 @@ class Exchange:
             answer.close()
 
     async def _send(self, lease: Lease) -> UpstreamAnswer:
-        """Send the request. A connection that was closed while idle shows as a reset before any answer, so
-        the first such reset is followed by one more try on the same rank."""
+        """Send the request. A kept connection that was closed while idle shows as one that breaks before any
+        answer, so the first that does is followed by one more try on the same rank."""
         forward, plan = self._forward, lease.plan
         headers = forward.headers
         if plan.num_ranks > 1:
@@ -179,7 +179,7 @@ class Exchange:
         try:
             return await self._relay.upstream.send(forward.method, url, headers, forward.body)
         except UpstreamError as error:
-            if error.fault is not Fault.RESET or self._has_refreshed or not forward.may_repeat:
+            if not error.is_stale or self._has_refreshed or not forward.may_repeat:
                 raise
         self._has_refreshed = True
         self._relay.counters.retries[RetryReason.FRESH_CONNECTION] += 1

@@ -1,9 +1,7 @@
 """Who holds which block: one integer a block, a few bits a rank.
 
-Every key space is a dictionary from block key to a mask. A rank owns a *slot*, one byte of every mask:
-
-    bit  0    1     2        3         4          5-7
-         GPU  HOST  STORAGE  OBSERVED  PREDICTED  unused     (0-2 are announced by events)
+Every key space is a dictionary from block key to a mask. A rank, or a storage pool, owns a *slot*, one byte of
+every mask (`indexer.slot_bits`).
 
 Blocks of one prefix nearly always have the same holders, so equal masks are interned: they share memory,
 and a lookup that compares each mask with the one before pays one dictionary access a block however many
@@ -16,58 +14,23 @@ a slot is free only while no mask has a bit of it; one that is given up with its
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
-from typing import NamedTuple, NewType, cast
+from typing import NewType, cast
 
 from indexer.claim_ages import ClaimClock
+from indexer.prefix_walk import PrefixWalk, Run, SharedBits, with_shared
 from indexer.retired_slots import RetiredSlots
-from protocol import BlockKey, KeySpace, Tier
+from indexer.slot_bits import SLOT, STRIDE
+from protocol import BlockKey, KeySpace
 
 Ref = NewType("Ref", int)
 """A block in a key space, as one integer."""
 
-STRIDE = 8
-GPU = 1 << Tier.GPU
-HOST = 1 << Tier.HOST
-STORAGE = 1 << Tier.STORAGE
-OBSERVED = 8
-PREDICTED = 16
-ANNOUNCED = GPU | HOST | STORAGE
-HELD = ANNOUNCED | OBSERVED
-SLOT = GPU | HOST | STORAGE | OBSERVED | PREDICTED
-
 _KEY_BITS = 64
 KEY_MASK = (1 << _KEY_BITS) - 1
 _MAX_INTERNED = 1 << 16
-
-
-class Run(NamedTuple):
-    """The longest run of leading blocks in one slot, in blocks of each kind.
-
-    ``observed`` blocks are held by evidence and by no announced tier faster than STORAGE;
-    ``predicted`` ones follow the run.
-    """
-
-    gpu: int = 0
-    host: int = 0
-    storage: int = 0
-    observed: int = 0
-    predicted: int = 0
-
-    @property
-    def length(self) -> int:
-        """Blocks held, without predicted ones."""
-        return self.gpu + self.host + self.storage + self.observed
-
-
-def slots_mask(slots: Iterable[int]) -> int:
-    """Every bit of these slots, as a mask."""
-    mask = 0
-    for slot in slots:
-        mask |= SLOT << slot * STRIDE
-    return mask
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +85,10 @@ class BlockIndex:
             self._spaces[key_space] = self._numbered[space.number] = space
             self._unused.append(space)
         return space
+
+    def key_spaces(self) -> dict[int, KeySpace]:
+        """Every space that has a block, by its number."""
+        return {number: space.key_space for number, space in self._numbered.items()}
 
     def find(self, key_space: KeySpace) -> Space | None:
         """The space, if it has a block."""
@@ -237,15 +204,25 @@ class BlockIndex:
             return 0
         return space.masks.get(ref & KEY_MASK, 0) >> slot * STRIDE & SLOT
 
-    def match(self, key_space: KeySpace, keys: Sequence[BlockKey], watched: int) -> dict[int, Run]:
+    def match(
+        self,
+        key_space: KeySpace,
+        keys: Sequence[BlockKey],
+        watched: int,
+        gpu_first: Collection[int] = (),
+        pools: Sequence[SharedBits] = (),
+    ) -> dict[int, Run]:
         """The run of each watched slot over the blocks of one prompt.
 
-        A run goes on as long as every block has a bit other than PREDICTED, and ends for good at the
-        first that has none: nothing behind a hole counts. PREDICTED blocks that follow it directly are
-        counted apart, together with what they connect to. O(blocks + changes of holders + slots).
+        A run goes on as long as every block has a bit other than PREDICTED that its engine can use, and
+        ends for good at the first that has none: nothing behind a hole counts. PREDICTED blocks that follow
+        it directly are counted apart, together with what they connect to. O(blocks + changes of holders +
+        slots).
 
         Args:
             watched: of `slots_mask`.
+            gpu_first: slots of ranks whose engine takes GPU blocks first.
+            pools: what each storage pool holds, every slot attached to it holds too.
 
         Returns:
             The runs of those slots that have one.
@@ -254,14 +231,18 @@ class BlockIndex:
         if space is None or not keys:
             return {}
         get = space.masks.get
-        previous = get(keys[0])
-        if previous is None:
+        held = get(keys[0])
+        if held is None:
             return {}
-        walk = _Walk(previous & watched)
+        previous = with_shared(held, pools) if pools else held
+        walk = PrefixWalk(previous & watched, gpu_first)
         alive = walk.alive
         for index, key in enumerate(keys):
             mask = get(key, 0)
-            if mask != previous:
+            if mask != held:
+                held = mask
+                if pools:
+                    mask = with_shared(mask, pools)
                 changed = (mask ^ previous) & alive
                 previous = mask
                 if changed:
@@ -317,109 +298,3 @@ class BlockIndex:
         if space is not None and not space.masks and space.number in self._numbered:
             del self._spaces[space.key_space]
             del self._numbered[space.number]
-
-
-_NOTHING, _GPU, _HOST, _STORAGE, _OBSERVED, _PREDICTED = range(6)
-
-
-def _kind(bits: int) -> int:
-    """What a block with these bits counts as: its fastest tier.
-
-    Evidence says that the block is on GPU. It ranks behind an announced HOST copy all the same, so that
-    the numbers of announced blocks stay exact, and before STORAGE, which costs far more.
-    """
-    order = (
-        (GPU, _GPU), (HOST, _HOST), (OBSERVED, _OBSERVED),
-        (STORAGE, _STORAGE), (PREDICTED, _PREDICTED),
-    )  # fmt: skip
-    return next((kind for bit, kind in order if bits & bit), _NOTHING)
-
-
-_KINDS = tuple(_kind(bits) for bits in range(SLOT + 1))
-_WHOLE_SLOTS = bytes([0] + [SLOT] * 255)  # a byte with any bit becomes one with every bit
-
-
-class _Stretch:
-    """A slot on the way along a prompt: what its blocks count as since where, and its run so far.
-
-    Slots that have been alike from the first block on share one.
-    """
-
-    __slots__ = ("counts", "is_shared", "kind", "start")
-
-    def __init__(self, kind: int) -> None:
-        self.kind = kind
-        self.start = 0
-        self.counts = [0] * (_PREDICTED + 1)
-        self.is_shared = False
-
-    def own(self) -> "_Stretch":
-        """A stretch that can be changed for one slot alone."""
-        if not self.is_shared:
-            return self
-        return _Stretch(self.kind)  # nothing of a shared one has been counted
-
-    def end(self, index: int) -> None:
-        """The blocks before ``index`` are counted."""
-        self.counts[self.kind] += index - self.start
-
-
-class _Walk:
-    """The runs of several slots while the walk along a prompt goes on.
-
-    A slot's stretch of equal kind is counted when it ends, so the walk costs nothing where no holder
-    changes.
-    """
-
-    __slots__ = ("_stretches", "alive")
-
-    def __init__(self, first_mask: int) -> None:
-        self._stretches: dict[int, _Stretch] = {}
-        self.alive = 0
-        row = first_mask.to_bytes(first_mask.bit_length() // 8 + 1, "little")
-        shared: dict[int, _Stretch] = {}
-        for slot, bits in enumerate(row):
-            if bits:
-                kind = _KINDS[bits]
-                stretch = shared.get(kind)
-                if stretch is None:
-                    stretch = shared[kind] = _Stretch(kind)
-                else:
-                    stretch.is_shared = True
-                self._stretches[slot] = stretch
-        self.alive = int.from_bytes(row.translate(_WHOLE_SLOTS), "little")
-
-    def turn(self, index: int, changed: int, mask: int) -> int:
-        """At block ``index`` the bits ``changed`` differ from the block before.
-
-        Returns:
-            The slots whose runs go on, every bit of each.
-        """
-        while changed:
-            slot = (changed.bit_length() - 1) // STRIDE
-            shift = slot * STRIDE
-            changed &= (1 << shift) - 1
-            stretch = self._stretches[slot]
-            kind, before = _KINDS[mask >> shift & SLOT], stretch.kind
-            if kind == before or (before == _PREDICTED and kind):
-                continue  # past the run, what connects to predicted blocks counts with them
-            stretch = self._stretches[slot] = stretch.own()
-            stretch.end(index)
-            stretch.kind, stretch.start = kind, index
-            if not kind:
-                self.alive &= ~(SLOT << shift)
-        return self.alive
-
-    def runs(self, length: int) -> dict[int, Run]:
-        """Close every stretch at the prompt's end."""
-        runs: dict[int, Run] = {}
-        shared: dict[int, Run] = {}  # by kind
-        for slot, stretch in self._stretches.items():
-            run = shared.get(stretch.kind) if stretch.is_shared else None
-            if run is None:
-                stretch.end(length)
-                run = Run(*stretch.counts[_GPU:])
-                if stretch.is_shared:
-                    shared[stretch.kind] = run
-            runs[slot] = run
-        return runs

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from indexer.block_index import HELD
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
+from indexer.slot_bits import HELD
 from protocol import KeySpace
 
 _MAX_PROMPTS = 1_024

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from indexer.block_index import GPU, OBSERVED, PREDICTED, Ref
+from indexer.block_index import Ref
 from indexer.ledger import RankLedger
 from indexer.match import RankMatch
 from indexer.prompt_blocks import PromptBlocks
+from indexer.slot_bits import GPU, OBSERVED, PREDICTED
 from indexer.trust import Trust
 from protocol import Tier
 

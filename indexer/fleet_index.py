@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from indexer.actions import ForgetReason, LossCause
-from indexer.block_index import BlockIndex, Run
+from indexer.block_index import BlockIndex
 from indexer.eviction import evict_oldest
 from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
-from indexer.lookups import LookupTable
+from indexer.lookups import LookupTable, Search
 from indexer.match import Prompt, RankMatch
+from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
 from indexer.rank_state import IndexStats, RankState
@@ -147,8 +148,8 @@ class FleetIndex:
         """
         lookup = self._lookups.of(ranks)
         best: dict[int, tuple[int, Run]] = {}
-        for geometry, watched in lookup.searches:
-            self._search(prompt.blocks(geometry), watched, best)
+        for search in lookup.searches:
+            self._search(prompt.blocks(search.geometry), search, best)
         get = best.get
         return [
             RankMatch(rank, Trust.NONE, DEFAULT_BLOCK_SIZE)
@@ -295,10 +296,13 @@ class FleetIndex:
         self._lookups.drop()
         return book
 
-    def _search(self, blocks: PromptBlocks, watched: int, best: dict[int, tuple[int, Run]]) -> None:
+    def _search(
+        self, blocks: PromptBlocks, search: Search, best: dict[int, tuple[int, Run]]
+    ) -> None:
         """Look up some slots in one key space; keep what is longer than before."""
         size = blocks.block_size
-        for slot, run in self._blocks.match(blocks.key_space, blocks.keys, watched).items():
+        found = self._blocks.match(blocks.key_space, blocks.keys, search.watched, search.gpu_first)
+        for slot, run in found.items():
             before = best.get(slot)
             if before is None or run.length * size > before[1].length * before[0]:
                 best[slot] = (size, run)

@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from indexer.block_index import GPU, HOST, KEY_MASK, STORAGE, Ref
+from indexer.block_index import KEY_MASK, Ref
 from indexer.dispatches import Dispatch, Dispatches
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
+from indexer.slot_bits import GPU, HOST, STORAGE
 from protocol import Tier
 
 _MAX_PENDING = 256

@@ -7,12 +7,26 @@ or uses another block size. So the answer is kept by ranks, and dropped as a who
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from indexer.block_index import slots_mask
+from indexer.engine_profile import EngineProfile, profile_of
 from indexer.match import Geometry
 from indexer.rank_book import RankBook
+from indexer.slot_bits import slots_mask
 from protocol import Rank
 
 _MAX_KEPT = 256
+
+
+class Search(NamedTuple):
+    """One key space to look into.
+
+    Attributes:
+        watched: the slots to be looked up, as a mask.
+        gpu_first: those of them whose engine takes GPU blocks first.
+    """
+
+    geometry: Geometry
+    watched: int
+    gpu_first: frozenset[int]
 
 
 class Lookup(NamedTuple):
@@ -20,11 +34,11 @@ class Lookup(NamedTuple):
 
     Attributes:
         books: one a rank, in the same order; None for a rank that is not known.
-        searches: each geometry in use, with the slots to be looked up in it, as a mask.
+        searches: one for each geometry in use.
     """
 
     books: Sequence[RankBook | None]
-    searches: Sequence[tuple[Geometry, int]]
+    searches: Sequence[Search]
 
 
 class LookupTable:
@@ -58,9 +72,18 @@ class LookupTable:
 
     def _make(self, ranks: tuple[Rank, ...]) -> Lookup:
         books = [self._books.get(rank) for rank in ranks]
-        slots: dict[Geometry, list[int]] = {}
+        found: dict[Geometry, list[RankBook]] = {}
         for book in books:
             if book is not None:
                 for geometry in book.lookups:
-                    slots.setdefault(geometry, []).append(book.slot)
-        return Lookup(books, [(geometry, slots_mask(found)) for geometry, found in slots.items()])
+                    found.setdefault(geometry, []).append(book)
+        return Lookup(books, [_search(geometry, having) for geometry, having in found.items()])
+
+
+def _search(geometry: Geometry, books: Sequence[RankBook]) -> Search:
+    first = [book for book in books if profile_of(book.spec.engine) is EngineProfile.GPU_FIRST]
+    return Search(
+        geometry,
+        slots_mask(book.slot for book in books),
+        frozenset(book.slot for book in first),
+    )

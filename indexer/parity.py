@@ -11,9 +11,10 @@ does not matter when the events come, nor whether the blocks are still predicted
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from indexer.block_index import ANNOUNCED, Ref
+from indexer.block_index import Ref
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
+from indexer.slot_bits import ANNOUNCED
 from protocol import BlockKey, KeySpace
 
 _SETTLE_S = 10.0

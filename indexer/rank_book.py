@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from indexer.actions import ForgetReason, LossCause
-from indexer.block_index import BlockIndex, Run
+from indexer.block_index import BlockIndex
 from indexer.dispatches import Dispatches
 from indexer.engine_version import are_events_believed
 from indexer.evidence import Evidence, Verdict
@@ -21,6 +21,7 @@ from indexer.limits import IndexLimits
 from indexer.match import Geometry, Prompt, RankMatch
 from indexer.parity import Parity
 from indexer.predictions import withdraw
+from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.shortfalls import Shortfalls, Wrong

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from indexer.aged_marks import AgedMarks
-from indexer.block_index import GPU, OBSERVED, PREDICTED, BlockIndex, Ref
+from indexer.block_index import BlockIndex, Ref
 from indexer.departures import Departures
 from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
 from indexer.retired_slots import Table
+from indexer.slot_bits import GPU, OBSERVED, PREDICTED
 from protocol import Tier
 
 

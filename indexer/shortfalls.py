@@ -22,11 +22,11 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from indexer.block_index import GPU, OBSERVED
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
 from indexer.match import RankMatch
 from indexer.prompt_blocks import PromptBlocks
+from indexer.slot_bits import GPU, OBSERVED
 from indexer.trust import Trust
 from protocol import Tier
 

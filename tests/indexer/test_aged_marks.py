@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.aged_marks import AgedMarks
-from indexer.block_index import GPU, OBSERVED, BlockIndex, Ref
+from indexer.block_index import BlockIndex, Ref
+from indexer.slot_bits import GPU, OBSERVED
 from protocol import BlockKey, KeySpace
 
 

@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.block_index import (
-    ANNOUNCED,
-    GPU,
-    HOST,
-    OBSERVED,
-    PREDICTED,
-    STORAGE,
-    BlockIndex,
-    Ref,
-    Run,
-    slots_mask,
-)
+from indexer.block_index import BlockIndex, Ref
+from indexer.prefix_walk import Run
+from indexer.slot_bits import ANNOUNCED, GPU, HOST, OBSERVED, PREDICTED, STORAGE, slots_mask
 from protocol import BlockKey, KeySpace
 
 SPACE = KeySpace("m")

@@ -1,10 +1,11 @@
 """The data plane: CPU that the router's process spends per request, per streamed chunk and per answer.
 
 What: all threads of the router, user and system time, divided by what it carried; medians of several
-runs. Behind it stand eight engines that answer at once and announce the blocks (of 16 tokens) of the chat
+rounds. Behind it stand eight engines that answer at once and announce the blocks (of 16 tokens) of the chat
 that all requests begin with; they share one core with the load client, the router has the other. Why CPU and not latency: it says how many requests a core carries, and a noisy machine moves it
-least. Baseline in the same run: an ASGI endpoint on the same stack that passes everything on and decides
-nothing.
+least. Baseline in the same rounds: an ASGI endpoint on uvicorn and aiohttp that passes everything on and
+decides nothing. All proxies run all the time and take turns, so that a machine whose speed changes changes
+all of them.
 
 Rows: ``_2k_ms`` a request of 2 KB on the full path (parse, render, tokenize, keys, match, score, forward),
 ``_hf_2k_ms`` the same with HF tokenizers, ``_notok_2k_ms`` a body that is routed on load,
@@ -27,7 +28,6 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-import psutil
 import yaml
 
 from benchmarks.load_client import request_bytes, send_all
@@ -50,9 +50,9 @@ class Proxy:
     port: int
 
     def cpu_s(self) -> float:
-        """CPU time of the process so far, all threads."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
+        """CPU time of the process so far, all threads that live."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def free_ports(count: int) -> list[int]:
@@ -189,14 +189,11 @@ def chat_body(number: int, size_bytes: int = 2048) -> bytes:
     return json.dumps(body).encode()
 
 
-def per_request_ms(proxy: Proxy, requests: list[bytes], num_runs: int) -> list[float]:
-    """CPU milliseconds a request, one value a run."""
-    runs = []
-    for _ in range(num_runs):
-        before = proxy.cpu_s()
-        asyncio.run(send_all(proxy.port, requests, NUM_CONNECTIONS))
-        runs.append((proxy.cpu_s() - before) / len(requests) * 1e3)
-    return runs
+def per_request_ms(proxy: Proxy, requests: list[bytes]) -> float:
+    """CPU milliseconds a request."""
+    before = proxy.cpu_s()
+    asyncio.run(send_all(proxy.port, requests, NUM_CONNECTIONS))
+    return (proxy.cpu_s() - before) / len(requests) * 1e3
 
 
 def chats(count: int) -> list[bytes]:
@@ -216,48 +213,79 @@ def plain(count: int) -> list[bytes]:
     return [request_bytes("/v1/embeddings", chat_body(number)) for number in range(count)]
 
 
-def stream_rows(
-    proxy: Proxy, num_runs: int, peers: dict[str, Measurement], scale: int
-) -> list[Measurement]:
-    """Per streamed answer of 300 events, and per event: what the events beyond the first cost."""
-    count = 160 * scale
-    one = per_request_ms(proxy, streams(4 * count, 1), num_runs)
-    many = per_request_ms(proxy, streams(count, STREAM_CHUNKS), num_runs)
-    chunks = [(b - a) / (STREAM_CHUNKS - 1) * 1e3 for a, b in zip(one, many, strict=True)]
-    return [
-        measured(f"{proxy.name}_chunk_us", "µs CPU/chunk", chunks, peers.get("chunk")),
-        measured(f"{proxy.name}_stream300_ms", "ms CPU/answer", many, peers.get("stream")),
-    ]
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent in one batch."""
+
+    name: str
+    requests: list[bytes]
+
+
+def take_turns(
+    proxies: list[Proxy], loads: list[Load], num_rounds: int
+) -> dict[tuple[str, str], list[float]]:
+    """CPU milliseconds a request by proxy and load, one a round."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for _ in range(num_rounds):
+        for load in loads:
+            for proxy in proxies:
+                value = per_request_ms(proxy, load.requests)
+                found.setdefault((proxy.name, load.name), []).append(value)
+    return found
+
+
+def chunk_us(answers_of_one: list[float], answers_of_many: list[float]) -> list[float]:
+    """What the events beyond the first cost, each."""
+    pairs = zip(answers_of_one, answers_of_many, strict=True)
+    return [(many - one) / (STREAM_CHUNKS - 1) * 1e3 for one, many in pairs]
+
+
+def rows_of(
+    name: str, found: dict[tuple[str, str], list[float]], peers: dict[str, Measurement]
+) -> dict[str, Measurement]:
+    """Rows of one proxy by kind, beside those of the baseline."""
+    one, many = found[name, "one"], found[name, "many"]
+    kinds = {
+        "2k_ms": ("ms CPU/request", found[name, "chat"], "2k_ms"),
+        "notok_2k_ms": ("ms CPU/request", found[name, "plain"], "2k_ms"),
+        "chunk_us": ("µs CPU/chunk", chunk_us(one, many), "chunk_us"),
+        "stream300_ms": ("ms CPU/answer", many, "stream300_ms"),
+    }
+    return {
+        kind: measured(f"{name}_{kind}", unit, values, peers.get(peer))
+        for kind, (unit, values, peer) in kinds.items()
+    }
 
 
 def run(quick: bool) -> list[Measurement]:
     """All rows."""
-    num_runs, scale = (3, 1) if quick else (7, 3)
-    count = 1500 * scale
+    num_rounds, scale = (5, 1) if quick else (9, 3)
     near, far = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {far})
-    rows: list[Measurement] = []
-    with engines(far) as backends:
-        with bare(backends[0], near) as proxy:
-            per_request_ms(proxy, chats(200), 1)
-            base = measured(
-                "bare_2k_ms", "ms CPU/request", per_request_ms(proxy, chats(count), num_runs)
-            )
-            base_streams = stream_rows(proxy, num_runs, {}, scale)
-            rows += [base, *base_streams]
-        peers = {"chunk": base_streams[0], "stream": base_streams[1]}
-        with kvroute(backends, near, "kvroute", "auto") as proxy:
-            per_request_ms(proxy, chats(200), 1)
-            full = per_request_ms(proxy, chats(count), num_runs)
-            rows.append(measured("kvroute_2k_ms", "ms CPU/request", full, base))
-            untyped = per_request_ms(proxy, plain(count), num_runs)
-            rows.append(measured("kvroute_notok_2k_ms", "ms CPU/request", untyped, base))
-            rows += stream_rows(proxy, num_runs, peers, scale)
-        with kvroute(backends, near, "kvroute_hf", "hf") as proxy:
-            per_request_ms(proxy, chats(200), 1)
-            slow = per_request_ms(proxy, chats(count), num_runs)
-            rows.append(measured("kvroute_hf_2k_ms", "ms CPU/request", slow, base))
-    return rows
+    loads = [
+        Load("chat", chats(1_000 * scale)),
+        Load("plain", plain(1_000 * scale)),
+        Load("one", streams(400 * scale, 1)),
+        Load("many", streams(100 * scale, STREAM_CHUNKS)),
+    ]
+    with (
+        engines(far) as backends,
+        bare(backends[0], near) as base,
+        kvroute(backends, near, "kvroute", "auto") as router,
+        kvroute(backends, near, "kvroute_hf", "hf") as slow,
+    ):
+        for proxy in (base, router, slow):
+            per_request_ms(proxy, chats(200))
+        found = take_turns([base, router], loads, num_rounds)
+        found |= take_turns([slow], loads[:1], num_rounds)
+    peers = rows_of(base.name, found, {})
+    del peers["notok_2k_ms"]
+    slow_ms = found[slow.name, "chat"]
+    return [
+        *peers.values(),
+        *rows_of(router.name, found, peers).values(),
+        measured("kvroute_hf_2k_ms", "ms CPU/request", slow_ms, peers["2k_ms"]),
+    ]
 
 
 if __name__ == "__main__":

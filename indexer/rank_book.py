@@ -28,11 +28,11 @@ from indexer.shortfalls import Shortfalls, Wrong
 from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import (
+    HARMLESS_SKIPS,
     EngineHash,
     EngineKind,
     EventBatch,
     Rank,
-    SkipReason,
     Tier,
     WorkerSpec,
 )
@@ -131,7 +131,7 @@ class RankBook:
         if not self.is_believed:
             self.ledger.skips[ClaimSkip.UNBELIEVED] += 1
             return
-        if any(reason is not SkipReason.UNKNOWN_EVENT for reason in batch.skipped):
+        if any(reason not in HARMLESS_SKIPS for reason in batch.skipped):
             self.ledger.history.lose()  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
         if len(self.ledger.geometries) > 1 or self.geometry not in self.ledger.geometries:

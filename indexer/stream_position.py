@@ -17,7 +17,7 @@ from indexer.payload_ring import PayloadRing
 from indexer.stream_limits import StreamLimits
 from indexer.stream_status import StreamCounters
 from indexer.trust import Trust
-from protocol import AllBlocksCleared, EventBatch, KvEvent, LongEvents, SkipReason
+from protocol import HARMLESS_SKIPS, AllBlocksCleared, EventBatch, KvEvent, LongEvents
 
 
 class StreamPosition:
@@ -92,7 +92,7 @@ class StreamPosition:
         if self._count(batch, is_replayed=is_replayed) or self.standing is None:
             self.standing = Trust.EXACT
         applied = Apply(heard.seq, batch)
-        if not batch.skipped or set(batch.skipped) == {SkipReason.UNKNOWN_EVENT}:
+        if not batch.skipped or HARMLESS_SKIPS.issuperset(batch.skipped):
             return [applied]
         self._counters.partly_read += 1
         return [applied, self._record_loss(heard.seq, heard.seq, LossCause.UNREADABLE)]

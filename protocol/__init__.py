@@ -4,6 +4,7 @@ from protocol.codec import UndecodablePayloadError, decode_batch, normalise_hash
 from protocol.encoding import encode_batch
 from protocol.engine_model import DEFAULT_ENGINE_MODEL, EngineModel
 from protocol.events import (
+    HARMLESS_SKIPS,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
@@ -34,10 +35,19 @@ from protocol.keys import (
     pack_tokens,
 )
 from protocol.long_batch import BatchScan, LongEvents, ScannedPayload
+from protocol.storage_pool import (
+    DEFAULT_PREFETCH_THRESHOLD,
+    PoolName,
+    StoragePool,
+    StorageUse,
+    pool_source,
+)
 from protocol.tiers import Tier, tier_of
 
 __all__ = [
     "DEFAULT_ENGINE_MODEL",
+    "DEFAULT_PREFETCH_THRESHOLD",
+    "HARMLESS_SKIPS",
     "AllBlocksCleared",
     "BadFramesError",
     "BatchScan",
@@ -53,11 +63,14 @@ __all__ = [
     "KvEvent",
     "LiveMessage",
     "LongEvents",
+    "PoolName",
     "Rank",
     "ReplayEnd",
     "ReplayReply",
     "ScannedPayload",
     "SkipReason",
+    "StoragePool",
+    "StorageUse",
     "Tier",
     "TokenBytes",
     "TokenRangeError",
@@ -75,6 +88,7 @@ __all__ = [
     "parse_live",
     "parse_replay",
     "parse_replay_request",
+    "pool_source",
     "replay_frames",
     "replay_request",
     "tier_of",

@@ -13,7 +13,7 @@ Positional layouts (element 0 is the type name):
     AllBlocksCleared  medium
     batch             ts, events, rank
 
-No field is a map, so a map at any place of a positional event, also beyond the known ones, holds fields by
+Storage pools publish maps of another form (`protocol.pool_events`). No field is a map, so a map at any place of a positional event, also beyond the known ones, holds fields by
 name (SGLang 0.5.18 and 0.5.19 append one with the salt).
 """
 
@@ -32,6 +32,7 @@ from protocol.events import (
     SkipReason,
 )
 from protocol.ids import EngineHash
+from protocol.pool_events import POOL_EVENT_MARK, read_pool_event
 
 _U64 = (1 << 64) - 1
 _I64_MIN = -(1 << 63)
@@ -152,6 +153,8 @@ def read_event(raw: object) -> KvEvent | SkipReason:
 
 def _event(raw: object) -> KvEvent:
     if isinstance(raw, dict):
+        if POOL_EVENT_MARK in raw:
+            return _pool_event(raw)
         tag, fields = raw.get("type"), raw
     elif isinstance(raw, list) and raw:
         tag, fields = raw[0], _positional(raw)
@@ -166,6 +169,13 @@ def _event(raw: object) -> KvEvent:
     if tag == "AllBlocksCleared":
         return AllBlocksCleared(_optional(fields, "medium", _string))
     raise _SkipError(SkipReason.UNKNOWN_EVENT)
+
+
+def _pool_event(fields: Mapping[object, object]) -> KvEvent:
+    event = read_pool_event(fields)
+    if isinstance(event, SkipReason):
+        raise _SkipError(event)
+    return event
 
 
 def _positional(raw: list[object]) -> dict[object, object]:
@@ -350,6 +360,7 @@ _STORED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
     "kv_cache_spec_kind": ("spec_kind", _string),
     "kv_cache_spec_sliding_window": ("sliding_window", _int),
     "locality": ("locality", _string),
+    "model_name": ("model", _string),
 }
 _STORED_REQUIRED: frozenset[object] = frozenset(("block_hashes", "token_ids", "block_size"))
 _REMOVED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
@@ -357,5 +368,6 @@ _REMOVED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
     "medium": ("medium", _string),
     "group_idx": ("group_idx", _int),
     "locality": ("locality", _string),
+    "model_name": ("model", _string),
 }
 _REMOVED_REQUIRED: frozenset[object] = frozenset(("block_hashes",))

@@ -32,7 +32,10 @@ def _encode_event(event: KvEvent) -> dict[str, object]:
                 "block_hashes": [_wire_hash(block_hash) for block_hash in event.block_hashes],
             }
             return fields | _present(
-                medium=event.medium, group_idx=event.group_idx, locality=event.locality
+                medium=event.medium,
+                group_idx=event.group_idx,
+                locality=event.locality,
+                model_name=event.model,
             )
         case AllBlocksCleared():
             return {"type": "AllBlocksCleared"} | _present(medium=event.medium)
@@ -62,6 +65,7 @@ def _encode_stored(event: BlockStored) -> dict[str, object]:
         kv_cache_spec_kind=event.spec_kind,
         kv_cache_spec_sliding_window=event.sliding_window,
         locality=event.locality,
+        model_name=event.model,
     )
 
 

@@ -22,7 +22,8 @@ class BlockStored:
 
     ``token_ids`` holds ``block_size`` ids a block, in order. Engines with overlapping pairs (EAGLE)
     publish one pair a position; they arrive here as the plain run, one id longer, with ``is_eagle``
-    set: pairs (1,2),(2,3) are the run 1,2,3. Offload placeholders carry no ids and block size 0.
+    set: pairs (1,2),(2,3) are the run 1,2,3. Offload placeholders carry no ids and block size 0. ``model`` is
+    named by storage pools alone.
     """
 
     block_hashes: Sequence[EngineHash]
@@ -40,6 +41,7 @@ class BlockStored:
     sliding_window: int | None = None
     locality: str | None = None
     is_eagle: bool = False
+    model: str | None = None
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class BlockRemoved:
     medium: str | None = None
     group_idx: int | None = None
     locality: str | None = None
+    model: str | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +74,13 @@ class SkipReason(StrEnum):
     MISSING_FIELD = "missing_field"
     TOKEN_COUNT = "token_count"
     BROKEN_PAIRS = "broken_pairs"
+    NOT_A_BLOCK = (
+        "not_a_block"  # an object of a storage pool: another shard of a block, or a foreign one
+    )
+
+
+HARMLESS_SKIPS = frozenset((SkipReason.UNKNOWN_EVENT, SkipReason.NOT_A_BLOCK))
+"""Events that would have changed no claim."""
 
 
 @dataclass(frozen=True, slots=True)

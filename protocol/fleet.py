@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from protocol.ids import Rank, WorkerId
+from protocol.storage_pool import DEFAULT_PREFETCH_THRESHOLD, StorageUse
 
 
 class EngineKind(StrEnum):
@@ -43,6 +44,8 @@ class WorkerSpec:
         sources: one a publisher; empty where the engine publishes nothing.
         num_ranks: data-parallel ranks, at least 1.
         max_model_len: tokens; None where unknown.
+        storage: the pool that it shares with others; None where it is not known to share one.
+        prefetch_threshold: tokens; None where the engine does not say.
     """
 
     worker: WorkerId
@@ -57,6 +60,15 @@ class WorkerSpec:
     max_model_len: int | None = None
     aliases: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
+    storage: StorageUse | None = None
+    prefetch_threshold: int | None = None
+
+    @property
+    def fetch_threshold(self) -> int:
+        """Tokens: the engine fetches no shorter hits from storage. vLLM's connectors fetch any block."""
+        if self.prefetch_threshold is not None:
+            return self.prefetch_threshold
+        return 0 if self.engine is EngineKind.VLLM else DEFAULT_PREFETCH_THRESHOLD
 
     @property
     def ranks(self) -> tuple[Rank, ...]:

@@ -9,7 +9,8 @@ event since then says how it came. Block by block, a hit is explained by
 - a second copy that the engine may have.
 
 A GPU store explains nothing: loading the block back for this very request publishes one. Nothing is
-judged where the engine holds what the claims cannot name.
+judged where the engine holds what the claims cannot name. Of a rank that was joined late only those blocks are
+judged whose going was heard: the others may have been there from the start.
 
 Blocks whose GPU store has been heard are judged at once, for a refill is published before the load-back
 that needs it. Others wait a moment for events that are under way, and those that another request may have
@@ -43,6 +44,7 @@ class _Report:
     cached: int
     at: float
     num_hits_before: int
+    heard_since: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +78,25 @@ class HitAudit:
         self.num_hits = 0
         self.unexplained: deque[UnexplainedHit] = deque(maxlen=_MAX_UNEXPLAINED)
 
-    def add(self, dispatch: Dispatch, blocks: PromptBlocks, cached: int, now: float) -> None:
+    def add(
+        self,
+        dispatch: Dispatch,
+        blocks: PromptBlocks,
+        cached: int,
+        now: float,
+        heard_since: float | None = None,
+    ) -> None:
         """Take one report in. At the bound of pending ones the oldest is not judged.
 
         Args:
             cached: leading blocks that the engine reused.
+            heard_since: from when on all events were heard; None where they always were. What the engine
+                held before is not known, so only blocks are judged that left GPU and HOST since then.
         """
         if cached < 1:
             return
-        report = _Report(dispatch, blocks, min(cached, len(blocks.keys)), now, self.num_hits)
+        cached = min(cached, len(blocks.keys))
+        report = _Report(dispatch, blocks, cached, now, self.num_hits, heard_since)
         self.num_hits += 1
         if not self._judge(report, now):
             self._pending.append(report)
@@ -130,6 +142,8 @@ class HitAudit:
             return (), ()
         refs, bits = self._claims.look(report.blocks)
         self._claims.index.drop_unused()
+        if report.heard_since is not None:
+            open_blocks = [i for i in open_blocks if self._is_gone(refs[i], report.heard_since)]
         lower = [
             bool(held & (HOST | STORAGE)) or self._left_lower_tier(ref, since)
             for ref, held in zip(refs[: report.cached], bits, strict=False)
@@ -156,6 +170,11 @@ class HitAudit:
     def _left_lower_tier(self, ref: Ref, since: float) -> bool:
         departures = self._claims.departures
         return any(departures[tier].may_have_left(ref, since) for tier in (Tier.HOST, Tier.STORAGE))
+
+    def _is_gone(self, ref: Ref, since: float) -> bool:
+        """Whether the block is known to have left GPU and HOST since then."""
+        departures = self._claims.departures
+        return all(departures[tier].has_left(ref, since) for tier in (Tier.GPU, Tier.HOST))
 
     def _on_gpu_since(self, refs: Sequence[Ref], since: float) -> Iterator[bool]:
         """Of each block, whether it is or was known to be on GPU since then."""

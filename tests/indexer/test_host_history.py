@@ -47,3 +47,41 @@ def test_what_is_lost_is_known_again_from_a_new_beginning_on() -> None:
     assert (history.is_known, history.is_complete, history.use_up([2])) == (False, False, [])
     history.begin()
     assert history.use_up([1, 2]) == [1, 2]
+
+
+def test_after_missed_stores_the_second_silent_return_is_strange() -> None:
+    history = HostHistory(LIMIT)
+    history.lose()
+    assert history.is_partial
+    history.note_gone([1])  # held, and removed
+    assert history.use_up([1]) == []  # a copy from before, or a silent store
+    assert history.use_up([1]) == [1]
+    history.note_gone([1])  # stored and removed: one may come from before again
+    assert history.use_up([1]) == []
+    history.add([1])
+    assert history.use_up([1]) == []
+    assert history.use_up([1]) == [1]
+    assert [history.use_up([2]) for _ in range(3)] == [[], [], [2]]
+    history.lose()
+    assert history.use_up([1]) == []
+    history.check()
+
+
+def test_what_left_is_remembered_for_a_while() -> None:
+    history = HostHistory(LIMIT)
+    history.lose()
+    for block_hash in range(100):
+        history.note_gone([block_hash])
+        history.check()
+    assert [history.use_up([0]) for _ in range(2)] == [[], []]
+
+
+def test_beyond_the_bound_of_copies_not_even_returns_are_known() -> None:
+    history = HostHistory(LIMIT)
+    history.lose()
+    history.note_gone([9])
+    history.add(range(LIMIT + 1))
+    assert not history.is_partial
+    assert [history.use_up([9]) for _ in range(3)] == [[], [], []]
+    history.begin()
+    assert history.is_complete

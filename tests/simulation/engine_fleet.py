@@ -10,7 +10,7 @@ socket would carry. Only sockets, clocks and the choice of a worker are the simu
 import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice
 
@@ -54,6 +54,8 @@ class EngineFleet:
     Args:
         lag_s: events of a flush are heard up to so much later.
         reports: False leaves cached tokens out of the answers.
+        before: a fleet of the same engines that has ended; nothing of what it heard is known here, for the
+            engines keep nothing to replay.
 
     Attributes:
         num_decided: requests sent so far.
@@ -63,11 +65,17 @@ class EngineFleet:
     """
 
     def __init__(
-        self, engines: dict[str, Engine], *, seed: int = 0, lag_s: float = 0.0, reports: bool = True
+        self,
+        engines: dict[str, Engine],
+        *,
+        seed: int = 0,
+        lag_s: float = 0.0,
+        reports: bool = True,
+        before: "EngineFleet | None" = None,
     ) -> None:
         self.engines = engines
         self.rng = random.Random(seed)
-        self.now = 1_000.0
+        self.now: float = 1_000.0 if before is None else before.now
         self.index = FleetIndex()
         self.intake = Intake(self.index)
         self.num_decided = 0
@@ -75,12 +83,15 @@ class EngineFleet:
         self.usages: list[Usage] = []
         self.found: dict[str, int | float | str] | None = None
         self.found_after: tuple[int, int] | None = None
-        self._lag_s = lag_s
+        self.lag_s = lag_s
         self._reports = reports
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._open: dict[str, dict[str, _Open]] = {name: {} for name in engines}
-        self._logs = {name: BatchLog(0, "", 10_000) for name in engines}
+        self._is_late = before is not None
+        self._logs: dict[str, BatchLog] = (
+            {name: BatchLog(0, "", 10_000) for name in engines} if before is None else before._logs
+        )
         self._heard_at = dict.fromkeys(engines, 0.0)
         for name, engine in engines.items():
             self._join(name, engine.settings.tree.page_size)
@@ -147,8 +158,8 @@ class EngineFleet:
         heapq.heappush(self._agenda, (time, next(self._order), step))
 
     def _join(self, name: str, page_size: int) -> None:
-        """An engine that published nothing yet is listened to from its first batch on."""
-        source = source_of(name)
+        """An engine that published nothing yet is listened to from its first batch on; any other from here."""
+        source = self._source_of(name)
         spec = WorkerSpec(
             WorkerId(name),
             f"http://{name}",
@@ -160,7 +171,7 @@ class EngineFleet:
         self.index.add_worker(spec, self.now)
         self.intake.add_source(source, self.now)
         self.intake.on_connected(source, self.now)
-        for reply in self._logs[name].replay(0):
+        for reply in () if self._is_late else self._logs[name].replay(0):
             self.intake.on_replay(source, replay_frames(b"", reply), self.now)
         self._step(name)
 
@@ -205,13 +216,17 @@ class EngineFleet:
     def _publish(self, name: str, flush: Flush) -> None:
         message = self._logs[name].append(flush.events, self.now)
         assert message is not None
-        at = max(self._heard_at[name], self.now + self.rng.uniform(0.0, self._lag_s))
+        at = max(self._heard_at[name], self.now + self.rng.uniform(0.0, self.lag_s))
         self._heard_at[name] = at
         self._at(at, partial(self._hear_batch, name, message))
 
     def _hear_batch(self, name: str, message: LiveMessage) -> None:
-        self.intake.on_live(source_of(name), live_frames(message), self.now)
+        self.intake.on_live(self._source_of(name), live_frames(message), self.now)
         self._look()
+
+    def _source_of(self, name: str) -> EventSource:
+        source = source_of(name)
+        return replace(source, replay_endpoint=None) if self._is_late else source
 
     def _look(self) -> None:
         self.index.tick(self.now)

@@ -13,11 +13,13 @@ class ForgetReason(StrEnum):
     RESTARTED: the publisher's process is another one.
     REBUILT: a full replay from number 0 takes the place of claims in doubt.
     WORKER_REMOVED: nobody listens to the rank any more.
+    LOAD_FAILED: a dump broke off in the middle of the rank.
     """
 
     RESTARTED = "restarted"
     REBUILT = "rebuilt"
     WORKER_REMOVED = "worker_removed"
+    LOAD_FAILED = "load_failed"
 
 
 class LossCause(StrEnum):

@@ -103,6 +103,11 @@ class AgedMarks:
         self._num_listed = 0
         self._release(refs)
 
+    def runs(self) -> list[tuple[float, Sequence[Ref]]]:
+        """What is marked, by the time of the mark, oldest first; O(listed)."""
+        runs = [(run.marked_at, self._marks_of(run)) for run in self._runs]
+        return [(at, refs) for at, refs in runs if refs]
+
     def move(self, slot: int) -> list[Ref]:
         """Begin anew in another slot; O(marks), but no bit is touched.
 

@@ -86,9 +86,9 @@ class BlockIndex:
             self._unused.append(space)
         return space
 
-    def key_spaces(self) -> dict[int, KeySpace]:
-        """Every space that has a block, by its number."""
-        return {number: space.key_space for number, space in self._numbered.items()}
+    def spaces(self) -> dict[int, Space]:
+        """Every space that has a block, by its number; O(spaces)."""
+        return self._numbered.copy()
 
     def find(self, key_space: KeySpace) -> Space | None:
         """The space, if it has a block."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex
+from indexer.dump_format import LoadSkip, RankLine
 from indexer.eviction import evict_oldest
 from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
@@ -21,7 +22,9 @@ from indexer.match import Prompt, RankMatch
 from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
+from indexer.rank_load import LOADABLE, RankLoad
 from indexer.rank_state import IndexStats, RankState
+from indexer.snapshots import RankSnapshot
 from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import EngineHash, EventBatch, Rank, Tier, WorkerId, WorkerSpec, tier_of
@@ -250,6 +253,28 @@ class FleetIndex:
             orphans=sum(ledger.num_orphans for ledger in ledgers),
             skips=skips,
         )
+
+    def snapshot(self, rank: Rank, now: float) -> RankSnapshot | None:
+        """All that is claimed of a rank at this moment; None where it is not known. O(its blocks)."""
+        book = self._books.get(rank)
+        return None if book is None else book.snapshot(self._blocks.spaces(), now)
+
+    def begin_load(self, line: RankLine, now: float) -> RankLoad | LoadSkip:
+        """Fill the books of a rank from a dump, or say why they are not to be filled."""
+        rank = Rank(WorkerId(line.worker), line.dp_rank)
+        spec = self._specs.get(rank.worker)
+        if spec is None:
+            return LoadSkip.UNKNOWN_WORKER
+        if (spec.url, spec.model, spec.engine) != (line.url, line.model, line.engine):
+            return LoadSkip.OTHER_WORKER
+        if line.version is not None and spec.version not in (None, line.version):
+            return LoadSkip.OTHER_WORKER
+        if line.trust not in LOADABLE or line.seq is None:
+            return LoadSkip.NOT_TRUSTED
+        book = self._books.get(rank) or self._open_book(rank, spec, now)
+        if book.ledger.num_held or len(book.ledger.claims.observed):
+            return LoadSkip.KNOWN_ALREADY
+        return RankLoad(book, self._blocks, line, self._limits.claims, now)
 
     def mark(self, rank: Rank) -> int | None:
         """Number of the last batch of the rank that its claims rest on as a whole; None before the first."""

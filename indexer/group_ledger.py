@@ -26,6 +26,7 @@ from indexer.parking import Parking
 from indexer.rank_claims import RankClaims
 from indexer.remembered import Remembered
 from indexer.retired_slots import Table
+from indexer.snapshots import GroupSnapshot
 from protocol import EngineHash, Tier
 
 Place = Callable[[Piece, Ref], Sequence[Ref]]
@@ -95,9 +96,7 @@ class GroupLedger:
             if ref is not None:
                 return ref
         ref = self._names.get(block_hash)
-        if ref is None or self._claims.index.space_of(ref) is None:
-            return None
-        return ref
+        return ref if ref is not None and self._is_known(ref) else None
 
     def is_unkeyable(self, block_hash: EngineHash) -> bool:
         """Whether the hash is held and cannot be identified."""
@@ -240,6 +239,34 @@ class GroupLedger:
         self.remove(tier, hashes, now)
         return hashes
 
+    def snapshot(self) -> GroupSnapshot:
+        """All that is held and remembered; O(blocks held)."""
+        return GroupSnapshot(
+            held={tier: (list(held), list(held.values())) for tier, held in self._tiers.items()},
+            namesakes=[(*at, list(refs)) for at, refs in self._namesakes.items()],
+            unkeyable=self._unkeyable.copy(),
+            names=[(h, ref) for h, ref in self._names.items() if self._is_known(ref)],
+            parked=self.parking.pieces(),
+        )
+
+    def restore_names(self, names: Iterable[tuple[EngineHash, Ref]]) -> None:
+        """These hashes were held a while ago."""
+        for block_hash, ref in names:
+            self._names.add(block_hash, ref)
+
+    def restore_unnamed(
+        self, tier: Tier, hashes: Iterable[EngineHash], *, is_unkeyable: bool
+    ) -> None:
+        """These hashes are held, and nobody knows what they name."""
+        held = self._tiers[tier]
+        for block_hash in hashes:
+            if self.ref_of(block_hash) is None:
+                held[block_hash] = None
+                self._unnamed.add(block_hash)
+                if is_unkeyable:
+                    self._unkeyable.add(block_hash)
+        self._ages[tier].note(held)
+
     def oldest(self, tier: Tier) -> int | None:
         """About when the oldest hash of the tier was stored, by the index's clock; None where none is held."""
         return self._ages[tier].oldest(self._tiers[tier])
@@ -347,6 +374,9 @@ class GroupLedger:
             if block_hash in held and held[block_hash] is None:
                 held[block_hash] = ref
                 self._claims.announce(tier, [ref])
+
+    def _is_known(self, ref: Ref) -> bool:
+        return self._claims.index.space_of(ref) is not None
 
     def _is_held(self, block_hash: EngineHash) -> bool:
         return any(block_hash in held for held in self._tiers.values())

@@ -9,6 +9,7 @@ cannot be credited is counted under a reason of ``ClaimSkip``.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import assert_never
 
 from indexer.block_index import BlockIndex, Ref
@@ -16,10 +17,12 @@ from indexer.group_ledger import GroupLedger
 from indexer.host_history import HostHistory
 from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_namespace, read_piece
 from indexer.limits import IndexLimits
+from indexer.match import Geometry
 from indexer.parent_links import ParentLinks
 from indexer.placement import Placement
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
+from indexer.snapshots import LedgerSnapshot
 from protocol import (
     AllBlocksCleared,
     BlockRemoved,
@@ -197,6 +200,39 @@ class RankLedger:
         """Engine hashes of the announced claims on a tier, over all groups."""
         groups = self._groups.values()
         return [h for group in groups for h in dict.fromkeys(h for h, _ in group.held(tier))]
+
+    def snapshot(self) -> LedgerSnapshot:
+        """All that the rank's events have told, and what evidence holds; O(blocks held)."""
+        return LedgerSnapshot(
+            groups={index: group.snapshot() for index, group in self._groups.items()},
+            sparse=self._sparse.copy(),
+            geometries=self.geometries.copy(),
+            speaks_extra_keys=self._speaks_extra_keys,
+            has_placeholders=self.has_placeholders,
+            observed=self.claims.observed.runs(),
+        )
+
+    def restore_traits(
+        self,
+        sparse: Iterable[int],
+        geometries: Mapping[Geometry, int],
+        *,
+        speaks_extra_keys: bool,
+        has_placeholders: bool,
+    ) -> None:
+        """What the rank's stores are like, as a snapshot has it."""
+        self._sparse.update(islice(sparse, self._limits.groups))
+        self.geometries.update(geometries)
+        self._speaks_extra_keys = speaks_extra_keys
+        self.has_placeholders = has_placeholders
+        self.history.lose()  # what was on HOST before is known, but not how often
+
+    def restore_group(self, index: int | None) -> GroupLedger | None:
+        """The ledger of a group that makes claims; None at the bound of groups."""
+        group = self._groups.get(index)
+        if group is None and len(self._groups) < self._limits.groups:
+            group = self._new_group(index)
+        return group
 
     def check(self) -> None:
         """Verify ledgers against the index; O(all blocks)."""

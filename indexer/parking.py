@@ -81,6 +81,10 @@ class Parking:
         """The last piece parked whose first block has this unchained hash."""
         return self._by_local.get(local)
 
+    def pieces(self) -> list[Piece]:
+        """What is parked, oldest first."""
+        return list(self._pieces.values())
+
     def clear(self) -> None:
         """Forget everything."""
         self._pieces.clear()

@@ -38,6 +38,18 @@ class PayloadRing:
             return None
         return self._digests[slot] == xxh3_64_intdigest(payload)
 
+    def put(self, seq: int, digest: int) -> None:
+        """Note a payload by its digest alone."""
+        slot = seq % self._size
+        self._seqs[slot] = seq
+        self._digests[slot] = digest
+
+    def last(self, seq: int, count: int) -> list[tuple[int, int]]:
+        """Numbers and digests of what is known of the last ``count`` numbers up to ``seq``, in order."""
+        first = max(seq - min(count, self._size) + 1, 0)
+        wanted = range(first, seq + 1)
+        return [(n, self._digests[n % self._size]) for n in wanted if n in self]
+
     def clear(self) -> None:
         """Forget all; O(size)."""
         self._seqs = array("q", [_EMPTY]) * self._size

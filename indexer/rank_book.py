@@ -6,12 +6,12 @@ is one whose reports contradict its claims, until one agrees again.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from indexer.actions import ForgetReason, LossCause
-from indexer.block_index import BlockIndex
-from indexer.dispatches import Dispatches
+from indexer.block_index import BlockIndex, Space
+from indexer.dispatches import Dispatch, Dispatches
 from indexer.engine_version import are_events_believed
 from indexer.evidence import Evidence, Verdict
 from indexer.hit_audit import HitAudit
@@ -26,6 +26,7 @@ from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.shortfalls import Shortfalls, Wrong
 from indexer.stream_status import ReplayTrouble
+from indexer.snapshots import RankSnapshot
 from indexer.trust import Trust
 from protocol import (
     HARMLESS_SKIPS,
@@ -306,6 +307,20 @@ class RankBook:
         self.ledger.claims.close()
 
     def state(self, now: float) -> RankState:
+    def snapshot(self, spaces: Mapping[int, Space], now: float) -> RankSnapshot:
+        """All that is claimed of the rank; O(blocks held)."""
+        ledger = self.ledger.snapshot()
+        return RankSnapshot(
+            self.rank, self.spec, self.trust(now), self.last_seq, now, ledger, spaces
+        )
+
+    def restored(self, seq: int | None, now: float, *, is_doubted: bool) -> None:
+        """The ledger has been filled from a snapshot that was taken after batch ``seq``."""
+        self.last_seq = seq
+        if is_doubted:
+            self.ledger.doubt(now + self._limits.doubt_ttl_s)
+        self._settle_lookups()
+
         """A snapshot."""
         ledger, counters = self.ledger, self.evidence.counters
         groups = ledger.groups.values()

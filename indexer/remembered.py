@@ -41,6 +41,10 @@ class Remembered(Generic[K, V]):
         self.young[key] = value
         self.turn()
 
+    def items(self) -> list[tuple[K, V]]:
+        """All entries, the older generation first."""
+        return [*self._old.items(), *self.young.items()]
+
     def turn(self) -> None:
         """Begin a new generation if the young one is full."""
         if len(self.young) > self._limit:

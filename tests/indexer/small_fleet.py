@@ -61,6 +61,7 @@ class SmallFleet:
         limits: IndexLimits = DEFAULT_LIMITS,
     ) -> None:
         self.now = 100.0
+        self.limits = limits
         self.index = FleetIndex(limits)
         for worker in workers:
             self.add(worker, trust=trust)

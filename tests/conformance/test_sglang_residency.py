@@ -1,29 +1,31 @@
-"""Folding the events of each recorded SGLang scenario gives what the engine's own tree holds."""
+"""Listening to each recorded SGLang scenario gives what the engine's own tree holds: frames to claims.
 
+Heard live, a listener agrees after every operation; one that joins late, or misses some of it, agrees when the
+replay is over.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from indexer.fleet_index import FleetIndex
-from indexer.match import Prompt
-from indexer.trust import Trust
+from indexer import Prompt, Trust
 from protocol import (
     BlockStored,
     EngineHash,
     EngineKind,
-    Rank,
     Tier,
-    WorkerId,
-    WorkerSpec,
     decode_batch,
     normalise_hash,
     pack_tokens,
 )
+from tests.conformance.listening import MODEL, Listener
 from tests.recordings import json_lines, sglang_scenarios
 
-RANK = Rank(WorkerId("w"))
 COLLIDING = "ns_extra_key_hash_collision"
+COLLISION = "two namespaces share one hash: after the first removal a set holds less"
 TIERS = {"GPU": Tier.GPU, "CPU_PINNED": Tier.HOST}
 
 
@@ -34,12 +36,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("scenario", paths, ids=lambda path: path.stem)
 
 
-def fleet(meta: dict[str, Any]) -> FleetIndex:
-    index = FleetIndex()
-    spec = WorkerSpec(RANK.worker, "http://w", "m", EngineKind.SGLANG, block_size=meta["page_size"])
-    index.add_worker(spec, 0.0)
-    index.set_trust(RANK, Trust.EXACT, 0.0)
-    return index
+def listener(meta: dict[str, Any], *, has_replay: bool = False) -> Listener:
+    return Listener(EngineKind.SGLANG, block_size=meta["page_size"], has_replay=has_replay)
+
+
+def payloads(lines: list[dict[str, Any]]) -> Iterator[tuple[int, bytes]]:
+    """Numbers and payloads in order; recordings without numbers were dense."""
+    published = [line for line in lines if "payload_hex" in line]
+    for number, line in enumerate(published):
+        yield line.get("seq", number), bytes.fromhex(line["payload_hex"])
 
 
 def recorded(line: dict[str, Any]) -> dict[str, set[EngineHash]]:
@@ -48,9 +53,9 @@ def recorded(line: dict[str, Any]) -> dict[str, set[EngineHash]]:
     }
 
 
-def held(index: FleetIndex) -> dict[str, set[EngineHash]]:
-    residency = index.residency(RANK)
-    return {medium: set(residency[tier]) for medium, tier in TIERS.items()}
+def held(listening: Listener) -> dict[str, set[EngineHash]]:
+    claims = listening.held()
+    return {medium: claims[tier] for medium, tier in TIERS.items()}
 
 
 class Chains:
@@ -84,10 +89,10 @@ class Chains:
         for block_hash in path:
             block = self.blocks[block_hash][1]
             tokens += block[1:] if event.is_eagle and tokens else block
-        return Prompt(pack_tokens(tokens), "m", event.lora_name, event.cache_salt)
+        return Prompt(pack_tokens(tokens), MODEL, event.lora_name, event.cache_salt)
 
 
-def assert_matches(index: FleetIndex, chains: Chains, truth: dict[str, set[EngineHash]]) -> None:
+def assert_matches(listening: Listener, chains: Chains, truth: dict[str, set[EngineHash]]) -> None:
     """For every chain, the match is the run of leading blocks that the engine holds on any tier."""
     for block_hash in chains.blocks:
         path = chains.path(block_hash)
@@ -101,7 +106,7 @@ def assert_matches(index: FleetIndex, chains: Chains, truth: dict[str, set[Engin
                 host += 1
             else:
                 break
-        (match,) = index.match(chains.prompt(path), [RANK], 0.0)
+        (match,) = listening.index.match(chains.prompt(path), [listening.rank], 0.0)
         assert (match.gpu_blocks, match.host_pinned_blocks) == (gpu, host), path
         assert match.storage_blocks == match.observed_blocks == match.predicted_blocks == 0
 
@@ -109,20 +114,64 @@ def assert_matches(index: FleetIndex, chains: Chains, truth: dict[str, set[Engin
 def test_residency(scenario: Path) -> None:
     meta, *lines = json_lines(scenario)
     if scenario.stem == COLLIDING:
-        pytest.skip("two namespaces share one hash: after the first removal a set holds less")
-    index, chains = fleet(meta["meta"]), Chains()
+        pytest.skip(COLLISION)
+    listening, chains = listener(meta["meta"]), Chains()
+    numbered = payloads(lines)
     for line in lines:
         if "payload_hex" in line:
-            batch = decode_batch(bytes.fromhex(line["payload_hex"]))
-            index.apply(RANK, batch, 0.0)
-            for event in batch.events:
+            seq, payload = next(numbered)
+            listening.live_payload(seq, payload)
+            for event in decode_batch(payload).events:
                 if isinstance(event, BlockStored):
                     chains.note(event)
-            index.check()
         if "residency" in line:
             truth = recorded(line)
-            assert held(index) == truth, line["op"]
-            assert_matches(index, chains, truth)
+            assert held(listening) == truth, line["op"]
+            assert_matches(listening, chains, truth)
+    if any(payloads(lines)):
+        assert listening.status.trust is Trust.EXACT
+
+
+@pytest.mark.parametrize("has_topic_frame", [True, False])
+def test_residency_of_a_late_listener(scenario: Path, has_topic_frame: bool) -> None:
+    """Everything by replay, in either framing, with the last batch heard live in the midst of it."""
+    meta, *lines = json_lines(scenario)
+    if scenario.stem == COLLIDING:
+        pytest.skip(COLLISION)
+    listening, published = listener(meta["meta"], has_replay=True), list(payloads(lines))
+    assert listening.asked == [0]
+    for seq, payload in published[-1:]:
+        listening.live_payload(seq, payload)
+    listening.replay_payloads(published, has_topic_frame=has_topic_frame)
+    assert_end(listening, lines)
+
+
+def test_residency_of_a_listener_that_missed_batches(scenario: Path) -> None:
+    """Every second batch is lost on its way, and replayed from the first missing one on."""
+    meta, *lines = json_lines(scenario)
+    if scenario.stem == COLLIDING:
+        pytest.skip(COLLISION)
+    published = list(payloads(lines))
+    if len(published) < 3:
+        pytest.skip("too few batches to miss one")
+    listening = listener(meta["meta"], has_replay=True)
+    listening.replay_payloads([])
+    heard = [*published[::2], published[-1]]
+    for before, (seq, payload) in pairwise([(-1, b""), *heard]):
+        listening.live_payload(seq, payload)
+        if seq > before[0] + 1:
+            assert listening.asked[-1] == before[0] + 1
+            listening.replay_payloads(one for one in published if before[0] < one[0] <= seq)
+    assert_end(listening, lines)
+
+
+def assert_end(listening: Listener, lines: list[dict[str, Any]]) -> None:
+    """The listener is sure, and agrees with the engine as of the last line."""
+    assert listening.status.trust is Trust.EXACT
+    residency = [line for line in lines if "residency" in line]
+    if residency:
+        assert held(listening) == recorded(residency[-1])
+    assert listening.held() == listening.tap.fold.claims()
 
 
 def test_colliding_namespaces_never_claim_what_no_copy_holds(golden: Path) -> None:
@@ -130,13 +179,13 @@ def test_colliding_namespaces_never_claim_what_no_copy_holds(golden: Path) -> No
     if not path.exists():
         pytest.skip(f"no recording {COLLIDING}")
     meta, *lines = json_lines(path)
-    index = fleet(meta["meta"])
+    listening = listener(meta["meta"])
+    numbered = payloads(lines)
     for line in lines:
         if "payload_hex" in line:
-            index.apply(RANK, decode_batch(bytes.fromhex(line["payload_hex"])), 0.0)
+            listening.live_payload(*next(numbered))
         truth = recorded(line)
-        assert all(hashes <= truth[medium] for medium, hashes in held(index).items())
-    index.check()
+        assert all(hashes <= truth[medium] for medium, hashes in held(listening).items())
 
 
 def test_a_silent_refill_is_seen_when_the_host_copy_goes(golden: Path) -> None:
@@ -144,11 +193,9 @@ def test_a_silent_refill_is_seen_when_the_host_copy_goes(golden: Path) -> None:
     if not path.exists():
         pytest.skip("no recording of a silent refill")
     meta, *lines = json_lines(path)
-    index = fleet(meta["meta"])
-    for line in lines:
-        if "payload_hex" in line:
-            index.apply(RANK, decode_batch(bytes.fromhex(line["payload_hex"])), 0.0)
-    (state,) = index.rank_states(0.0)
-    assert state.unknown_removals[Tier.HOST] == 2
-    (finding,) = index.findings(0.0)
+    listening = listener(meta["meta"])
+    for one in payloads(lines):
+        listening.live_payload(*one)
+    assert listening.state.unknown_removals[Tier.HOST] == 2
+    (finding,) = listening.findings()
     assert finding.evidence["removed_host_blocks_never_stored"] == 2

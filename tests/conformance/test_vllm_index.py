@@ -1,35 +1,27 @@
-"""Folding vLLM's recorded streams gives the recorded end state, full-attention groups alone claiming."""
+"""Listening to vLLM's recorded streams gives the recorded end state, full-attention groups alone claiming."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from indexer.actions import ForgetReason
-from indexer.fleet_index import FleetIndex
-from indexer.match import Prompt
-from indexer.trust import Trust
+from indexer import Prompt, Trust
 from protocol import (
-    AllBlocksCleared,
-    BlockRemoved,
     BlockStored,
     EngineHash,
     EngineKind,
-    EventBatch,
-    Rank,
     Tier,
-    WorkerId,
-    WorkerSpec,
     decode_batch,
     normalise_hash,
     pack_tokens,
     parse_live,
     tier_of,
 )
+from tests.conformance.listening import MODEL, Fold, Listener
 from tests.recordings import frames_of, json_lines, vllm_recordings
-
-RANK = Rank(WorkerId("w"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,74 +39,58 @@ def recorded_hash(value: Any) -> EngineHash:
     return bytes.fromhex(value) if isinstance(value, str) else normalise_hash(value)
 
 
-def expected_blocks(recording: Path) -> dict[Tier, set[EngineHash]]:
+def expected_of(recording: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(expected_file(recording).read_text())
+    return fields
+
+
+def expected_claims(recording: Path) -> dict[Tier, set[EngineHash]]:
     """Hashes by tier in the groups that make prefix claims."""
     held: dict[Tier, set[EngineHash]] = {tier: set() for tier in Tier}
-    for blocks in json.loads(expected_file(recording).read_text())["blocks"]:
+    for blocks in expected_of(recording)["blocks"]:
         tier = tier_of(blocks["medium"])
         if blocks["kv_cache_spec_kind"] in (None, "full_attention") and tier is not None:
             held[tier] |= {recorded_hash(value) for value in blocks["hashes"]}
     return held
 
 
-class Fold:
-    """Hashes by tier in full-attention groups, folded as plain sets."""
-
-    def __init__(self) -> None:
-        self.held: dict[Tier, set[EngineHash]] = {tier: set() for tier in Tier}
-        self._sparse: set[int | None] = set()
-
-    def apply(self, batch: EventBatch) -> None:
-        for event in batch.events:
-            if isinstance(event, AllBlocksCleared):
-                self.__init__()  # type: ignore[misc]
-                continue
-            tier = tier_of(event.medium)
-            assert tier is not None
-            if isinstance(event, BlockRemoved):
-                if event.group_idx not in self._sparse:
-                    self.held[tier] -= set(event.block_hashes)
-            elif event.spec_kind in (None, "full_attention"):
-                self.held[tier] |= set(event.block_hashes)
-            else:
-                self._sparse.add(event.group_idx)
-
-
-def fold(index: FleetIndex, recording: Path) -> None:
-    """Apply every live message; a number that falls back is a restart.
-
-    As long as every parent is known, the claims equal plain sets after every message.
-    """
-    last_seq, plain = -1, Fold()
+def published(recording: Path) -> Iterator[list[bytes]]:
+    """Frames of every live message."""
     for line in json_lines(recording):
-        if line["kind"] != "pub":
-            continue
-        message = parse_live(frames_of(line))
-        if message.seq <= last_seq:
-            index.forget(RANK, ForgetReason.RESTARTED, 0.0)
-            plain = Fold()
-        last_seq = message.seq
-        batch = decode_batch(message.payload)
-        index.apply(RANK, batch, 0.0)
-        plain.apply(batch)
-        index.check()
-        if not index.rank_states(0.0)[0].unnamed:
-            assert {tier: set(h) for tier, h in index.residency(RANK).items()} == plain.held
+        if line.get("kind") == "pub":
+            yield frames_of(line)
 
 
-def fleet() -> FleetIndex:
-    index = FleetIndex()
-    index.add_worker(WorkerSpec(RANK.worker, "http://w", "m", EngineKind.VLLM), 0.0)
-    index.set_trust(RANK, Trust.EXACT, 0.0)
-    return index
+def listen(recording: Path) -> Listener:
+    """Hear every live message; as long as every parent is known, claims equal plain sets after each."""
+    messages = list(published(recording))
+    ranks = [decode_batch(parse_live(frames).payload).dp_rank for frames in messages[:1]]
+    listening = Listener(EngineKind.VLLM, dp_rank=next(iter(ranks), None) or 0)
+    for frames in messages:
+        listening.live(frames)
+        if not listening.state.unnamed:
+            assert listening.held() == listening.tap.fold.claims()
+    return listening
 
 
-def test_end_state(recording: Path) -> None:
-    index = fleet()
-    fold(index, recording)
-    (state,) = index.rank_states(0.0)
-    expected = expected_blocks(recording)
-    held = {tier: set(hashes) for tier, hashes in index.residency(RANK).items()}
+def test_blocks_by_medium_and_group(recording: Path) -> None:
+    """What comes out of the stream, in every group: nothing lost, repeated or out of order."""
+    fold = listen(recording).tap.fold
+    expected = {
+        (blocks["medium"], blocks["group_idx"]): {
+            recorded_hash(value) for value in blocks["hashes"]
+        }
+        for blocks in expected_of(recording)["blocks"]
+    }
+    assert {at: hashes for at, hashes in fold.held.items() if hashes} == expected
+    for blocks in expected_of(recording)["blocks"]:
+        assert fold.kinds[blocks["group_idx"]] == blocks["kv_cache_spec_kind"]
+
+
+def test_claims(recording: Path) -> None:
+    listening, expected = listen(recording), expected_claims(recording)
+    state = listening.state
+    held = listening.held()
     if state.unnamed:
         # Recorded from a number above 0: children of blocks announced before are parked, not claimed.
         assert state.orphans == state.unnamed
@@ -123,27 +99,109 @@ def test_end_state(recording: Path) -> None:
         assert missing <= state.unnamed
     else:
         assert held == expected
-    assert not [finding.kind for finding in index.findings(0.0)]
+    assert not listening.findings()
+
+
+def test_counts(recording: Path) -> None:
+    listening, expected = listen(recording), expected_of(recording)
+    assert listening.tap.fold.counts == Counter(expected["counts"])
+    counters = listening.status.counters
+    assert counters.batches == expected["counts"]["batches"]
+    assert counters.clears == expected["counts"]["cleared"]
+    state = listening.state
+    if listening.tap.fold.has_sparse_groups or state.skips:
+        return  # the index counts what makes claims, the recording every group
+    assert sum(state.duplicates.values()) == expected["counts"]["duplicate_stores"]
+    assert sum(state.unknown_removals.values()) == expected["counts"]["unknown_removals"]
+
+
+def test_numbers(recording: Path) -> None:
+    """Restarts and gaps are noticed, and nothing else is taken for one."""
+    listening, expected = listen(recording), expected_of(recording)
+    status, counters = listening.status, listening.status.counters
+    assert status.last_seq == expected["last_seq"]
+    assert listening.tap.num_restarts == counters.num_resets == expected["restarts"]
+    missing = sum(last - first + 1 for first, last in expected["gaps"])
+    # What a new process said before it was first heard is no gap of the stream, for no claim rests on it.
+    unheard = counters.missed_before_join - expected["first_seq"] * (not expected["restarts"])
+    assert counters.lost_batches <= missing <= counters.lost_batches + unheard
+    if not expected["restarts"]:
+        assert counters.gaps == len(expected["gaps"])
+        is_late = expected["first_seq"] > 0 and not counters.clears
+        heard_whole = Trust.JOINED if is_late else Trust.EXACT
+        assert status.trust is (Trust.DEGRADED if missing else heard_whole)
+
+
+def test_a_recording_after_another_is_a_restart(recording: Path, golden: Path) -> None:
+    """One process after the other on the same address: nothing of the first one is left."""
+    first = golden / "vllm" / "chatml_basic.jsonl"
+    if not first.exists() or first == recording:
+        pytest.skip("needs another recording to come first")
+    before = [*published(first)]
+    ends_at = parse_live(before[-1]).seq
+    if listen(recording).rank.dp_rank or expected_of(recording)["first_seq"] > ends_at:
+        pytest.skip("of another rank, or begins above where the first one ended")
+    both = Listener(EngineKind.VLLM)
+    for frames in [*before, *published(recording)]:
+        both.live(frames)
+    assert both.tap.num_restarts == 1 + expected_of(recording)["restarts"]
+    assert both.held() == listen(recording).held()
+
+
+def test_a_lost_message_is_a_gap(recording: Path) -> None:
+    """Without a replay the loss is told, and what was heard is folded as ever."""
+    messages = [*published(recording)]
+    if len(messages) < 3:
+        pytest.skip("too few messages to lose one")
+    rank = listen(recording).rank.dp_rank
+    listening = Listener(EngineKind.VLLM, dp_rank=rank)
+    for frames in [messages[0], *messages[2:]]:
+        listening.live(frames)
+    counters = listening.status.counters
+    num_gaps = len(expected_of(recording)["gaps"])
+    assert (counters.gaps, counters.losses) >= (num_gaps + 1, num_gaps + 1)
+    held, all_held = listening.held(), listening.tap.fold.claims()
+    assert all(held[tier] <= all_held[tier] for tier in Tier)
+    if not listening.state.unnamed:
+        assert held == all_held
+
+
+def test_releases_before_event_maps(golden: Path) -> None:
+    """Each format of older releases, and its neighbours in one stream, is claimed as sets would."""
+    path = golden / "vllm" / "legacy_formats.jsonl"
+    if not path.exists():
+        pytest.skip("no recording of older formats")
+    by_producer: dict[tuple[str, int | None], list[bytes]] = {}
+    for line in json_lines(path):
+        at = line["producer"], line.get("dp_rank")
+        by_producer.setdefault(at, []).append(parse_live(frames_of(line)).payload)
+    for (producer, dp_rank), payloads in by_producer.items():
+        listening, fold = Listener(EngineKind.VLLM, dp_rank=dp_rank or 0), Fold()
+        for seq, payload in enumerate(payloads):
+            listening.live_payload(seq, payload)
+            fold.apply(decode_batch(payload))
+            state = listening.state
+            if not state.unnamed and not state.skips:
+                assert listening.held() == fold.claims(), producer
+        assert listening.status.counters.batches == len(payloads)
 
 
 def test_namespaces_of_adapter_and_salt(golden: Path) -> None:
     path = golden / "vllm" / "lora.jsonl"
     if not path.exists():
         pytest.skip("no recording with adapters")
-    index = fleet()
-    fold(index, path)
+    listening = listen(path)
     tokens = next(
         event.token_ids
-        for line in json_lines(path)
-        if line["kind"] == "pub"
-        for event in decode_batch(parse_live(frames_of(line)).payload).events
+        for frames in published(path)
+        for event in decode_batch(parse_live(frames).payload).events
         if isinstance(event, BlockStored)
     )
     for adapter, salt, blocks in [
         (None, None, 2), ("ad1", None, 2), ("ad1", "s1", 2), ("ad2", None, 2),
         (None, "s1", 0), ("ad2", "s1", 0), ("ad3", None, 0),
     ]:  # fmt: skip
-        prompt = Prompt(pack_tokens(tokens), "m", adapter, salt)
-        (match,) = index.match(prompt, [RANK], 0.0)
+        prompt = Prompt(pack_tokens(tokens), MODEL, adapter, salt)
+        (match,) = listening.index.match(prompt, [listening.rank], 0.0)
         assert match.gpu_blocks == blocks, (adapter, salt)
-    assert index.stats().key_spaces == 4
+    assert listening.index.stats().key_spaces == 4

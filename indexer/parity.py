@@ -17,7 +17,9 @@ from indexer.rank_claims import RankClaims
 from indexer.slot_bits import ANNOUNCED
 from protocol import BlockKey, KeySpace
 
-_SETTLE_S = 10.0
+SETTLE_S = 10.0
+"""Events for a request are overdue so long after its end."""
+
 _REQUESTS = 3
 _SAMPLED = 4
 
@@ -83,7 +85,7 @@ class Parity:
         """Three requests, events for all of them overdue, and stores of nothing but other blocks."""
         return (
             len(self._unconfirmed) == _REQUESTS
-            and now - self._unconfirmed[-1].ended_at >= _SETTLE_S
+            and now - self._unconfirmed[-1].ended_at >= SETTLE_S
             and num_stored - self._stored_before >= _REQUESTS
             and not self._is_any_confirmed()
         )

@@ -122,6 +122,28 @@ class Intake:
         feed = self._feeds.get(source)
         return feed.replay_trouble if feed else None
 
+    def resume(
+        self, rank: Rank, seq: int, digests: Sequence[tuple[int, int]], standing: Trust, now: float
+    ) -> None:
+        """Claims of a rank were loaded that rest on every batch up to ``seq``; before it is heard.
+
+        Nothing happens where no source could speak for the rank.
+        """
+        feeds = {feed.own_rank: feed for feed in self._by_worker.get(rank.worker, ())}
+        feed = feeds.get(rank.dp_rank)
+        if feed is None and len(feeds) == 1:
+            (feed,) = feeds.values()
+        if feed is not None:
+            feed.resume(rank.dp_rank, seq, digests, standing, now)
+
+    def digests(self, rank: Rank, seq: int, count: int) -> list[tuple[int, int]]:
+        """Numbers and digests of what is known of a rank's last payloads up to ``seq``."""
+        for feed in self._by_worker.get(rank.worker, ()):
+            found = feed.digests(rank.dp_rank, seq, count)
+            if found:
+                return found
+        return []
+
     def status(self, rank: Rank) -> StreamStatus | None:
         """Snapshot of a rank's stream; None where no source speaks for it. O(sources of its worker)."""
         for feed in self._by_worker.get(rank.worker, ()):

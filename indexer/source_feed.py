@@ -82,6 +82,7 @@ class SourceFeed:
     """Streams and replay conversation of one publisher.
 
     Attributes:
+        own_rank: the rank that batches without one of their own belong to.
         counters: all that happened beside the streams.
         replay_trouble: replays that came to nothing since the last one that did not; None where there
             are none.
@@ -94,9 +95,9 @@ class SourceFeed:
         self._sink = sink
         self._limits = limits
         self._topic = source.topic.encode("utf-8", "surrogatepass")
-        self._own_rank = source.rank.dp_rank
+        self.own_rank = source.rank.dp_rank
         self._streams: dict[int, EventStream] = {}
-        self._trust = {self._own_rank: Trust.NONE}  # as last told to the sink
+        self._trust = {self.own_rank: Trust.NONE}  # as last told to the sink
         self._wants: dict[int, int] = {}  # rank → first number, waiting for a conversation
         self._conversation: _Conversation | None = None
         self._is_connected = False
@@ -128,7 +129,7 @@ class SourceFeed:
         self.counters.connects += 1
         self._is_connected = True
         if not self._streams:
-            self._streams[self._own_rank] = self._new_stream()
+            self._streams[self.own_rank] = self._new_stream()
         for dp_rank, stream in self._streams.items():
             self._deliver(dp_rank, stream, stream.on_connected(), now)
         return self._converse(now)
@@ -201,6 +202,24 @@ class SourceFeed:
             for dp_rank, stream in self._streams.items():
                 self._deliver(dp_rank, stream, stream.on_tick(now), now)
         return self._converse(now)
+
+    def resume(
+        self,
+        dp_rank: int,
+        seq: int,
+        digests: Iterable[tuple[int, int]],
+        standing: Trust,
+        now: float,
+    ) -> None:
+        """The rank's claims were loaded and rest on every batch up to ``seq``; before anything is heard."""
+        stream = self._streams.get(dp_rank) or self._add_stream(dp_rank, now)
+        stream.resume(seq, digests, standing)
+        self._tell_trust(dp_rank, stream.trust, now)
+
+    def digests(self, dp_rank: int, seq: int, count: int) -> list[tuple[int, int]]:
+        """Numbers and digests of what is known of a rank's last payloads up to ``seq``."""
+        stream = self._streams.get(dp_rank)
+        return [] if stream is None else stream.position.ring.last(seq, count)
 
     def status(self, rank: Rank) -> StreamStatus | None:
         """Snapshot of one rank's stream; None where it was never heard of."""
@@ -277,8 +296,8 @@ class SourceFeed:
         if heard.batch is None:
             return self._rank_of_unreadable(heard.seq)
         dp_rank = heard.batch.dp_rank
-        if dp_rank is None or dp_rank == self._own_rank:
-            return self._own_rank
+        if dp_rank is None or dp_rank == self.own_rank:
+            return self.own_rank
         if dp_rank > self._limits.max_dp_rank:
             self.counters.refused_ranks += 1
             return None
@@ -291,7 +310,7 @@ class SourceFeed:
         """
         speaking = {r: s.position for r, s in self._streams.items() if s.position.num_applied}
         if not speaking:
-            return self._own_rank
+            return self.own_rank
         expecting = [r for r in speaking if len(speaking) == 1 or speaking[r].expected == seq]
         if len(expecting) == 1:
             return expecting[0]
@@ -302,11 +321,11 @@ class SourceFeed:
 
     def _add_stream(self, dp_rank: int, now: float) -> EventStream:
         """A rank speaks for the first time; one that was only presumed makes room."""
-        own = self._streams.get(self._own_rank)
+        own = self._streams.get(self.own_rank)
         if own is not None and own.is_untouched:
-            del self._streams[self._own_rank]
-            self._wants.pop(self._own_rank, None)
-            self._tell_trust(self._own_rank, Trust.NONE, now)
+            del self._streams[self.own_rank]
+            self._wants.pop(self.own_rank, None)
+            self._tell_trust(self.own_rank, Trust.NONE, now)
         stream = self._streams[dp_rank] = self._new_stream()
         return stream
 

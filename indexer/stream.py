@@ -9,6 +9,7 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
                               of ours. Without a replay that answers it is a restart
     live, lower, same bytes   dropped: a duplicate, or an overlap with a replay
     live, lower, other bytes  the publisher restarted: everything is forgotten and begins again
+    resumed behind a dump     the same as after a reconnect; a lower number that is unknown is a restart
     live, unreadable          missing like one never heard; lost if its replay is unreadable too
     unreadable event          the rest is applied, and the batch is a loss: a replay says the same
     first heard, 0            applied: nothing was before it
@@ -31,6 +32,8 @@ A loss leaves claims in doubt (``DEGRADED``) until a full clear, a restart or a 
 Invariants (``check``): nothing is held while the stream follows the live socket; held numbers are never
 below the expected one.
 """
+
+from collections.abc import Iterable
 
 from indexer.actions import Forget, ForgetReason, LossCause, RequestReplay, StreamAction
 from indexer.heard_batch import HeardBatch
@@ -92,6 +95,11 @@ class EventStream:
     def is_untouched(self) -> bool:
         """Whether no batch of the rank was ever heard."""
         return self.position.last_seq is None and not self.held
+
+    def resume(self, seq: int, digests: Iterable[tuple[int, int]], standing: Trust) -> None:
+        """Begin where claims that were loaded end, see ``StreamPosition.resume``; before anything is heard."""
+        assert self.is_untouched, "the stream has begun already"
+        self.position.resume(seq, digests, standing)
 
     def on_connected(self) -> list[StreamAction]:
         """The live socket is connected, for the first time or again."""
@@ -179,8 +187,11 @@ class EventStream:
 
     def _on_lower(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         is_same = self.position.ring.compare(heard.seq, heard.payload)
-        is_overlap = self._last_live is None or heard.seq > self._last_live
+        is_first = self._last_live is None and self.position.resumed is None
+        is_overlap = is_first or (self._last_live is not None and heard.seq > self._last_live)
         if is_same or (is_same is None and is_overlap):
+            if is_same:
+                self.position.confirm()
             self.counters.duplicates += 1
             self._last_live = max(heard.seq, self._last_live or 0)
             return []
@@ -252,6 +263,7 @@ class EventStream:
             return []
         if heard.seq == last_seq and self.position.ring.compare(heard.seq, heard.payload):
             self._is_same = True
+            self.position.confirm()
             if self._mode is Mode.PROBE:
                 self._mode = Mode.GAP
             return []

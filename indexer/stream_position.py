@@ -9,7 +9,7 @@ loss, for no claim rests on it.
                   └───n>0──▶ JOINED ─loss──▶ DEGRADED      forget: back to None
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from indexer.actions import Apply, LossCause, RecordLoss, StreamAction
 from indexer.heard_batch import HeardBatch
@@ -31,6 +31,8 @@ class StreamPosition:
         last_event_at: when a batch was last applied, monotonic seconds.
         last_ts: publisher's clock of that batch.
         last_loss: the last declared loss.
+        resumed: what the standing is once it is shown that the publisher goes on where claims that were
+            loaded end; None where none were, or it is shown.
     """
 
     __slots__ = (
@@ -41,6 +43,7 @@ class StreamPosition:
         "last_ts",
         "next_seq",
         "num_applied",
+        "resumed",
         "ring",
         "standing",
     )
@@ -52,6 +55,7 @@ class StreamPosition:
         self.next_seq: int | None = None
         self.standing: Trust | None = None
         self.num_applied = 0
+        self.resumed: Trust | None = None
         self.last_event_at: float | None = None
         self.last_ts: float | None = None
         self.last_loss: RecordLoss | None = None
@@ -84,6 +88,8 @@ class StreamPosition:
         self, heard: HeardBatch, batch: EventBatch, now: float, *, is_replayed: bool
     ) -> list[StreamAction]:
         """Account for ``batch`` under the number that is expected. O(events)."""
+        if self.resumed is not None:
+            self.confirm()
         self.next_seq = heard.seq + 1
         self.num_applied += 1
         self.ring.remember(heard.seq, heard.payload)
@@ -111,8 +117,27 @@ class StreamPosition:
         """The publisher has published nothing yet."""
         self.next_seq, self.standing = 0, Trust.EXACT
 
+    def resume(self, seq: int, digests: Iterable[tuple[int, int]], standing: Trust) -> None:
+        """Claims were loaded that rest on every batch up to ``seq``.
+
+        They are incomplete until the publisher is known to be the one they came from, and nothing missed.
+
+        Args:
+            digests: numbers and digests of the last payloads, that of ``seq`` among them.
+        """
+        for number, digest in digests:
+            self.ring.put(number, digest)
+        self.next_seq, self.num_applied = seq + 1, 1
+        self.standing, self.resumed = Trust.JOINED, standing
+
+    def confirm(self) -> None:
+        """The publisher goes on where the loaded claims end."""
+        if self.resumed is not None:
+            self.standing, self.resumed = self.resumed, None
+
     def forget(self) -> None:
         """Nothing is known of the publisher's process."""
+        self.resumed = None
         self.ring.clear()
         self.next_seq, self.standing, self.num_applied = None, None, 0
 
@@ -127,7 +152,7 @@ class StreamPosition:
         return [self._record_loss(first_seq, last_seq, cause)]
 
     def _record_loss(self, first_seq: int, last_seq: int | None, cause: LossCause) -> RecordLoss:
-        self.standing = Trust.DEGRADED
+        self.standing, self.resumed = Trust.DEGRADED, None
         counters = self._counters
         counters.losses += 1
         counters.losses_by_cause[cause] = counters.losses_by_cause.get(cause, 0) + 1

@@ -7,6 +7,7 @@
     garbled         the end marker, after replies that are none
     connected, disconnected
     tick 10         time passes, to the tenth second
+    resume 7 exact  claims were loaded that rest on number 7, whose rank was exact
 
 A number may be followed by ``b`` (another process: other bytes), ``?`` (an unreadable payload), ``!`` (the
 batch holds a full clear), ``~`` (its last event cannot be read) or ``*`` (is of an unknown kind). After ``->`` stand the actions, after ``|`` the trust where it matters:
@@ -17,6 +18,7 @@ batch holds a full clear), ``~`` (its last event cannot be read) or ``*`` (is of
 from collections.abc import Sequence
 
 import msgpack
+from xxhash import xxh3_64_intdigest
 
 from indexer import (
     Apply,
@@ -28,6 +30,7 @@ from indexer import (
     RequestReplay,
     StreamAction,
     StreamLimits,
+    Trust,
 )
 from protocol import AllBlocksCleared, BlockStored, EventBatch, KvEvent, encode_batch
 
@@ -97,10 +100,17 @@ def _take(stream: EventStream, verb: str, words: list[str], now: float) -> Seque
         case "disconnected":
             stream.on_disconnected()
             return []
+        case "resume":
+            stream.resume(int(words[0]), _digests(int(words[0])), Trust(words[1]))
+            return []
         case "tick":
             return stream.on_tick(now)
         case _:
             return stream.on_replay_end(_ENDINGS[verb], now)
+
+
+def _digests(seq: int) -> list[tuple[int, int]]:
+    return [(n, xxh3_64_intdigest(payload(n))) for n in range(max(seq - 2, 0), seq + 1)]
 
 
 def _said(action: StreamAction) -> str:

@@ -8,7 +8,6 @@ the intake.
 """
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,13 +20,11 @@ from indexer.backlog import Backlog
 from indexer.event_traffic import EventTraffic
 from indexer.intake import Intake
 from indexer.long_reading import LongReading
-from indexer.source_sockets import (
-    DEFAULT_SOCKET_LIMITS,
-    SOCKET_FAULTS,
-    Change,
-    SocketLimits,
-    SourceSockets,
-)
+from indexer.name_lookups import Resolve
+from indexer.socket_limits import DEFAULT_SOCKET_LIMITS, SocketLimits
+from indexer.socket_table import Sockets, SocketTable
+from indexer.source_sockets import Change
+from indexer.watched_sockets import SOCKET_FAULTS
 from protocol import EventSource
 
 logger = logging.getLogger(__name__)
@@ -41,16 +38,12 @@ class SubscriberCounters:
 
     Attributes:
         messages, replies: received.
-        open_failures: sources whose sockets could not be opened, each attempt.
         ask_failures: replays that could not be asked for.
-        other_families: sources tried in the other address family.
     """
 
     messages: int = 0
     replies: int = 0
-    open_failures: int = 0
     ask_failures: int = 0
-    other_families: int = 0
 
 
 class EventSubscriber:
@@ -61,6 +54,7 @@ class EventSubscriber:
         clock: monotonic seconds.
         context: ZeroMQ context to use; None makes one for the time of ``run``, with room for
             ``limits.max_sockets``.
+        resolve: looks names up; None takes the system's resolver.
         limits: bounds of sockets and turns.
         backlog: what the intake delivers to, if it tells long batches in parts.
 
@@ -75,33 +69,28 @@ class EventSubscriber:
         context: _Context | None = None,
         limits: SocketLimits = DEFAULT_SOCKET_LIMITS,
         backlog: Backlog | None = None,
+        resolve: Resolve | None = None,
     ) -> None:
         self._intake = intake
         self._backlog = backlog
         self._readings: dict[EventSource, LongReading] = {}
         self._clock = clock
-        self._context = context
         self._limits = limits
-        self._sockets: dict[EventSource, SourceSockets | None] = {}  # None: not open
-        self._numbers = itertools.count()
-        self._ready: dict[SourceSockets, None] = {}  # in the order of their turns
+        self._table = SocketTable(limits, self._wake, intake.is_connected, context, resolve)
+        self._ready: dict[Sockets, None] = {}  # in the order of their turns
         self._awake = asyncio.Event()
-        self._running_context: _Context | None = None
         self._reopen_at = 0.0
         self.counters = SubscriberCounters()
 
     def subscribe(self, source: EventSource) -> None:
         """Listen to ``source``, at once or as soon as ``run`` runs. Idempotent."""
-        if source in self._sockets:
-            return
-        self._intake.add_source(source, self._clock())
-        self._sockets[source] = None
-        if self._running_context is not None:
-            self._open(self._running_context, source)
+        if source not in self._table:
+            self._intake.add_source(source, self._clock())
+            self._table.add(source)
 
     def unsubscribe(self, source: EventSource) -> None:
         """Stop listening; what is queued is dropped, the claims of its ranks too. Idempotent."""
-        sockets = self._sockets.pop(source, None)
+        sockets = self._table.pop(source)
         if sockets is not None:
             self._close(sockets)
         self._readings.pop(source, None)
@@ -109,24 +98,14 @@ class EventSubscriber:
 
     async def run(self) -> None:
         """Listen until cancelled, then close every socket, whatever happened. To be called once."""
-        context = self._context or _make_context(self._limits)
-        self._running_context = context
         try:
-            for source in self._sockets:
-                self._open(context, source)
             async with asyncio.TaskGroup() as group:
+                self._table.start(group)
                 group.create_task(self._take_turns())
                 group.create_task(self._tell_time())
         finally:
-            self._running_context = None
-            try:
-                for sockets in self._sockets.values():
-                    if sockets is not None:
-                        self._close(sockets)
-                self._sockets = dict.fromkeys(self._sockets)
-            finally:
-                if self._context is None:
-                    context.destroy(linger=0)  # an open socket would keep it waiting for ever
+            self._ready.clear()
+            self._table.close()
 
     async def _take_turns(self) -> None:
         while True:
@@ -139,7 +118,7 @@ class EventSubscriber:
                     self._ready[sockets] = None
                 await asyncio.sleep(0)
 
-    def _take_turn(self, sockets: SourceSockets) -> bool:
+    def _take_turn(self, sockets: Sockets) -> bool:
         """Handle some of what has arrived; False where more is left.
 
         Replies come first: they make room for the live messages that are held until then.
@@ -157,7 +136,7 @@ class EventSubscriber:
         is_behind = self._backlog is not None and self._backlog.is_behind(source.rank.worker)
         return is_behind or source in self._readings
 
-    def _work(self, sockets: SourceSockets, deadline: float) -> bool:
+    def _work(self, sockets: Sockets, deadline: float) -> bool:
         """Read and tell on what is under way; False where more is left."""
         source, now = sockets.source, self._clock()
         while self._is_busy(source) and now < deadline:
@@ -168,7 +147,7 @@ class EventSubscriber:
             now = self._clock()
         return not self._is_busy(source)
 
-    def _hear(self, sockets: SourceSockets, message: LongReading, now: float) -> None:
+    def _hear(self, sockets: Sockets, message: LongReading, now: float) -> None:
         """Hand on a message that has been read to its end."""
         source, frames = sockets.source, message.frames()
         hear = self._intake.on_live if message.is_live else self._intake.on_replay
@@ -181,7 +160,7 @@ class EventSubscriber:
         self._readings[source] = LongReading(frames, is_live=is_live)
         return True
 
-    def _take_live(self, sockets: SourceSockets, deadline: float) -> bool:
+    def _take_live(self, sockets: Sockets, deadline: float) -> bool:
         """Handle live messages and changes; messages beyond what can be held wait for replies or a tick."""
         was_crowded = self._intake.is_crowded(sockets.source)
         is_drained = not sockets.pending and sockets.collect(is_crowded=was_crowded)
@@ -191,7 +170,7 @@ class EventSubscriber:
                 return False
         return is_drained and self._intake.is_crowded(sockets.source) is was_crowded
 
-    def _handle(self, sockets: SourceSockets, arrived: list[bytes] | Change) -> None:
+    def _handle(self, sockets: Sockets, arrived: list[bytes] | Change) -> None:
         source, now = sockets.source, self._clock()
         match arrived:
             case list():
@@ -207,7 +186,7 @@ class EventSubscriber:
             case _:
                 assert_never(arrived)
 
-    def _take_replies(self, sockets: SourceSockets, deadline: float) -> bool:
+    def _take_replies(self, sockets: Sockets, deadline: float) -> bool:
         for _ in range(self._limits.messages_per_turn):
             frames = sockets.next_reply()
             if frames is None:
@@ -220,7 +199,7 @@ class EventSubscriber:
                 return False
         return False
 
-    def _ask(self, sockets: SourceSockets, requests: Sequence[RequestReplay]) -> None:
+    def _ask(self, sockets: Sockets, requests: Sequence[RequestReplay]) -> None:
         """Send what the intake asks for, close the conversation that it no longer needs."""
         source = sockets.source
         while requests:
@@ -244,7 +223,9 @@ class EventSubscriber:
         """Everything that was counted, beside what streams count themselves."""
         by_rank = self._intake.source_counters()
         return EventTraffic(
-            asdict(self.counters) | {"stray_messages": self._intake.num_stray_messages},
+            asdict(self.counters)
+            | asdict(self._table.traffic())
+            | {"stray_messages": self._intake.num_stray_messages},
             {rank: asdict(counters) for rank, counters in by_rank.items()},
         )
 
@@ -253,59 +234,25 @@ class EventSubscriber:
         self._hear_replies()
         now = self._clock()
         requests = dict(self._intake.on_tick(now, self._readings))
-        for source, sockets in self._sockets.items():
-            if sockets is not None:
-                self._ask(sockets, [requests[source]] if source in requests else [])
+        for source, sockets in self._table.open():
+            self._ask(sockets, [requests[source]] if source in requests else [])
         if now >= self._reopen_at:
             self._reopen_at = now + self._limits.reopen_s
-            self._open_again()
+            self._table.try_again()
 
     def _hear_replies(self) -> None:
         """What came while the loop was busy is no silence; whoever waits for a replay gets a turn."""
-        for sockets in self._sockets.values():
-            if sockets is not None and sockets.is_asking:
+        for _, sockets in self._table.open():
+            if sockets.is_asking:
                 if sockets.source not in self._readings:
                     self._take_replies(sockets, deadline=self._clock())
                 self._wake(sockets)
 
-    def _open_again(self) -> None:
-        context = self._running_context
-        if context is None:
-            return
-        for source, sockets in self._sockets.items():
-            if sockets is None:
-                self._open(context, source)
-            elif sockets.is_lost:
-                self.counters.other_families += 1
-                self._close(sockets)
-                self._open(context, source, is_ipv6=not sockets.is_ipv6)
-
-    def _open(self, context: _Context, source: EventSource, *, is_ipv6: bool = False) -> None:
-        try:
-            self._sockets[source] = SourceSockets(
-                context,
-                source,
-                self._limits,
-                self._wake,
-                next(self._numbers),
-                is_ipv6=is_ipv6,
-            )
-        except SOCKET_FAULTS as error:
-            self._sockets[source] = None
-            self.counters.open_failures += 1
-            logger.warning("cannot listen to %r: %s", source.endpoint, error)
-
-    def _close(self, sockets: SourceSockets) -> None:
+    def _close(self, sockets: Sockets) -> None:
         self._ready.pop(sockets, None)
         sockets.close()
 
-    def _wake(self, sockets: SourceSockets) -> None:
+    def _wake(self, sockets: Sockets) -> None:
         if not sockets.is_closed:
             self._ready[sockets] = None
             self._awake.set()
-
-
-def _make_context(limits: SocketLimits) -> _Context:
-    context: _Context = zmq.Context(limits.io_threads)
-    context.set(zmq.MAX_SOCKETS, limits.max_sockets)
-    return context

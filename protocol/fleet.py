@@ -24,12 +24,15 @@ class EventSource:
         endpoint: ZeroMQ endpoint of the PUB socket, ``tcp://host:port``.
         replay_endpoint: of the ROUTER socket; None where replay is off.
         topic: subscription prefix.
+        is_bound: we bind the endpoint and the publisher connects to it. Others may, too; the topic tells
+            them apart.
     """
 
     rank: Rank
     endpoint: str
     replay_endpoint: str | None = None
     topic: str = ""
+    is_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

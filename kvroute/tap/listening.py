@@ -1,24 +1,26 @@
 """Sockets of a tap: everything that some sources send, as it comes, until nobody asks any more."""
 
 import asyncio
+import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 import zmq
 
-from indexer.source_sockets import (
-    DEFAULT_SOCKET_LIMITS,
-    SOCKET_FAULTS,
-    Change,
-    SourceSockets,
-)
+from indexer.listener import HeardSource, Listener
+from indexer.socket_limits import DEFAULT_SOCKET_LIMITS
+from indexer.socket_table import Sockets
+from indexer.source_sockets import Change, SourceSockets
+from indexer.watched_sockets import SOCKET_FAULTS, host_of
 from kvroute.tap.heard import Heard
 from kvroute.tap.narrator import Narrator
 from protocol import EventSource
 
 TICK_S = 0.25
+LOOK_UP_S = 5.0
+"""For the names of all hosts; one that is not found by then is left for ZeroMQ to look up."""
 
 
 class ListenError(Exception):
@@ -46,7 +48,7 @@ async def listen(
     Raises:
         ListenError: an endpoint is none.
     """
-    ears = _Ears(sources, clock)
+    ears = _Ears(sources, await _addresses(sources), clock)
     try:
         while True:
             for source, heard in await ears.wait():
@@ -63,15 +65,46 @@ def told_by(
     return aclosing(listen(sources, clock))
 
 
+async def _addresses(sources: Sequence[EventSource]) -> Mapping[str, str]:
+    """The first address of each host, of either family."""
+    endpoints = [one for source in sources for one in (source.endpoint, source.replay_endpoint)]
+    hosts = {host_of(one) for one in endpoints if one is not None} - {"", "*"}
+    tasks = {host: asyncio.ensure_future(_look_up(host)) for host in hosts}
+    if tasks:
+        _, late = await asyncio.wait(tasks.values(), timeout=LOOK_UP_S)
+        for task in late:
+            task.cancel()
+    return {
+        host: address
+        for host, task in tasks.items()
+        if task.done() and not task.cancelled() and (address := task.result()) is not None
+    }
+
+
+async def _look_up(host: str) -> str | None:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    return str(found[0][4][0]) if found else None
+
+
 class _Ears:
     """The sockets of all sources and who narrates them."""
 
-    def __init__(self, sources: Sequence[EventSource], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sources: Sequence[EventSource],
+        addresses: Mapping[str, str],
+        clock: Callable[[], float],
+    ) -> None:
         self._clock = clock
+        self._addresses = addresses
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, DEFAULT_SOCKET_LIMITS.max_sockets)
         self._awake = asyncio.Event()
-        self._narrators: dict[SourceSockets, Narrator] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._narrators: dict[Sockets, Narrator] = {}
         now = clock()
         try:
             for number, source in enumerate(sources):
@@ -105,19 +138,30 @@ class _Ears:
         """Close every socket, at once."""
         for sockets in self._narrators:
             sockets.close()
+        for listener in self._listeners.values():
+            listener.close()
         self._narrators.clear()
         self._context.destroy(linger=0)
 
-    def _open(self, source: EventSource, number: int) -> SourceSockets:
+    def _open(self, source: EventSource, number: int) -> Sockets:
+        limits, address_of = DEFAULT_SOCKET_LIMITS, self._addresses.get
         try:
-            return SourceSockets(self._context, source, DEFAULT_SOCKET_LIMITS, self._wake, number)
+            if source.is_bound:
+                listener = self._listeners.get(source.endpoint)
+                if listener is None:
+                    listener = Listener(self._context, source.endpoint, limits, f"bound-{number}")
+                    self._listeners[source.endpoint] = listener
+                return HeardSource(listener, source, self._wake, address_of)
+            return SourceSockets(
+                self._context, source, limits, self._wake, number, address_of=address_of
+            )
         except SOCKET_FAULTS as error:
             raise ListenError(f"cannot listen to {source.endpoint!r}: {error}") from error
 
-    def _wake(self, _: SourceSockets) -> None:
+    def _wake(self, _: Sockets) -> None:
         self._awake.set()
 
-    def _hear(self, sockets: SourceSockets, narrator: Narrator) -> list[Heard]:
+    def _hear(self, sockets: Sockets, narrator: Narrator) -> list[Heard]:
         """One turn of a source: what the replay brought first, as it came first."""
         told: list[Heard] = []
         is_more = self._hear_replay(sockets, narrator, told)
@@ -139,7 +183,7 @@ class _Ears:
             self._awake.set()
         return told
 
-    def _hear_replay(self, sockets: SourceSockets, narrator: Narrator, told: list[Heard]) -> bool:
+    def _hear_replay(self, sockets: Sockets, narrator: Narrator, told: list[Heard]) -> bool:
         """Take a turn's share of the replies; True where more may be left."""
         for _ in range(DEFAULT_SOCKET_LIMITS.messages_per_turn):
             frames = sockets.next_reply()
@@ -148,7 +192,7 @@ class _Ears:
             told += narrator.on_replay(frames, self._clock())
         return True
 
-    def _ask(self, sockets: SourceSockets, narrator: Narrator) -> list[Heard]:
+    def _ask(self, sockets: Sockets, narrator: Narrator) -> list[Heard]:
         try:
             sockets.ask(0)
         except SOCKET_FAULTS as error:

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from indexer.limits import IndexLimits
-from indexer.source_sockets import SocketLimits
+from indexer.socket_limits import SocketLimits
 from indexer.stream_limits import StreamLimits
 from scoring import PlannerLimits
 from scripts.reference.docstrings import attributes, intro

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from indexer import Backlog, EventSubscriber, Intake, SocketLimits, StreamLimits, Trust
+from indexer.name_lookups import Resolve
 from protocol import EventSource
 from tests.indexer.loopback import Changes, LoopbackPublisher
 from tests.indexer.set_sink import SetSink
@@ -17,12 +18,16 @@ QUICK = SocketLimits(tick_s=0.02, reconnect_s=0.01, reconnect_max_s=0.05, reopen
 class Fleet:
     """A running subscriber, its sink, and publishers that are closed at the end."""
 
-    def __init__(self, limits: SocketLimits, stream_limits: StreamLimits) -> None:
+    def __init__(
+        self, limits: SocketLimits, stream_limits: StreamLimits, resolve: Resolve | None = None
+    ) -> None:
         self.changes = Changes()
         self.sink = SetSink(self.changes.note)
         backlog = Backlog(self.sink)
         self.intake = Intake(backlog, stream_limits)
-        self.subscriber = EventSubscriber(self.intake, self._clock, limits=limits, backlog=backlog)
+        self.subscriber = EventSubscriber(
+            self.intake, self._clock, limits=limits, backlog=backlog, resolve=resolve
+        )
         self.passed_s = 0.0
         self._publishers: list[LoopbackPublisher] = []
 
@@ -58,6 +63,10 @@ class Fleet:
     async def subscribed(self, publisher: LoopbackPublisher) -> None:
         await self.changes.until(lambda: publisher.num_subscribers > 0)
 
+    def count(self, name: str) -> int:
+        """A counter of the sockets."""
+        return self.subscriber.traffic().overall[name]
+
     async def claims(self, source: EventSource, *blocks: int) -> None:
         """Wait until exactly these blocks are claimed."""
         await self.changes.until(lambda: self.sink.claims[source.rank] == set(blocks))
@@ -67,9 +76,9 @@ class Fleet:
 
     def await_reply(self, source: EventSource) -> None:
         """Block the loop until a reply is there, or everything was taken already."""
-        sockets = self.subscriber._sockets[source]
-        if sockets is not None and sockets._replay is not None:
-            sockets._replay.poll(1000)
+        sockets = self.subscriber._table.sockets(source)
+        if sockets is not None and sockets._replay._socket is not None:
+            sockets._replay._socket.poll(1000)
 
     def close_publishers(self) -> None:
         for publisher in self._publishers:
@@ -78,10 +87,12 @@ class Fleet:
 
 @asynccontextmanager
 async def running(
-    limits: SocketLimits = QUICK, stream_limits: StreamLimits | None = None
+    limits: SocketLimits = QUICK,
+    stream_limits: StreamLimits | None = None,
+    resolve: Resolve | None = None,
 ) -> AsyncIterator[Fleet]:
     """A fleet whose subscriber runs."""
-    fleet = Fleet(limits, stream_limits or StreamLimits())
+    fleet = Fleet(limits, stream_limits or StreamLimits(), resolve)
     task = asyncio.ensure_future(fleet.subscriber.run())
     try:
         yield fleet

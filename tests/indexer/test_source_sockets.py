@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import zmq
 
-from indexer.source_sockets import Change, SocketLimits, SourceSockets
+from indexer.socket_limits import SocketLimits
+from indexer.source_sockets import Change, SourceSockets
 from protocol import EventSource, Rank, WorkerId
 from tests.indexer.loopback import Changes, LoopbackPublisher
 
@@ -181,23 +182,27 @@ async def test_a_new_conversation_ends_the_one_before(
     publisher.close()
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "is_name"),
-    [
-        ("tcp://worker-0.fleet:5557", True),
-        ("tcp://127.0.0.1:5557", False),
-        ("tcp://[::1]:5557", False),
-        ("ipc:///tmp/kvroute-test", False),
-    ],
-)
-async def test_only_names_have_another_address_family(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, is_name: bool
+async def test_the_address_of_a_name_takes_its_place(
+    context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
-    source = EventSource(Rank(WorkerId("w")), endpoint)
-    limits = replace(LIMITS, other_family_s=0.0)
-    sockets = SourceSockets(context, source, limits, lambda _: None, 0)
-    assert sockets.is_lost is is_name
+    """On the live socket and in replays, whose host may be another one."""
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    publisher.publish(0)
+    live, replay = publisher.ports
+    source = EventSource(
+        Rank(WorkerId("w")), f"tcp://live.invalid:{live}", f"tcp://replay.invalid:{replay}"
+    )
+    known = {"live.invalid": "127.0.0.1", "replay.invalid": "127.0.0.1"}
+    sockets = SourceSockets(
+        context, source, LIMITS, lambda _: changes.note(), 0, address_of=known.get
+    )
+    assert sockets.address == "127.0.0.1"
+    await changes.until(lambda: publisher.num_subscribers)
+    sockets.ask(0)
+    await changes.until(lambda: publisher.requests == [0])
     sockets.close()
+    publisher.close()
 
 
 async def test_a_source_without_replay_cannot_be_asked(

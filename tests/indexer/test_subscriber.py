@@ -150,7 +150,7 @@ async def test_a_bad_endpoint_is_counted_and_harms_nobody() -> None:
         fleet.subscriber.subscribe(good)
         await fleet.claims(good, 1)
         twice = 2 * (len(bad) - 1)  # a NUL ends the host in C, and "a" is one
-        await fleet.changes.until(lambda: fleet.subscriber.counters.open_failures >= twice)
+        await fleet.changes.until(lambda: fleet.count("open_failures") >= twice)
 
 
 async def test_bad_sources_that_are_there_before_it_runs_leave_no_socket() -> None:
@@ -160,7 +160,7 @@ async def test_bad_sources_that_are_there_before_it_runs_leave_no_socket() -> No
         subscriber.subscribe(EventSource(Rank(WorkerId(f"bad{number}")), endpoint, topic="\ud800"))
     task = asyncio.ensure_future(subscriber.run())
     await asyncio.sleep(0)
-    assert subscriber.counters.open_failures == len(BAD_ENDPOINTS)
+    assert subscriber.traffic().overall["open_failures"] == len(BAD_ENDPOINTS)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -191,7 +191,7 @@ async def test_more_sources_than_sockets_are_counted_and_tried_again() -> None:
         fleet.subscriber.subscribe(first)
         await fleet.subscribed(one)
         fleet.subscriber.subscribe(second)
-        assert fleet.subscriber.counters.open_failures == 1
+        assert fleet.count("open_failures") == 1
         one.publish(1)
         await fleet.claims(first, 1)
         fleet.subscriber.unsubscribe(first)

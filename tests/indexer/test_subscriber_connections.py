@@ -8,6 +8,7 @@ import pytest
 
 from indexer import ForgetReason, SocketLimits, Trust
 from protocol import EventSource, Rank, WorkerId
+from tests.indexer.loopback import LoopbackPublisher
 from tests.indexer.running_fleet import running
 
 
@@ -80,12 +81,106 @@ async def test_ipv6_addresses() -> None:
         await fleet.trust(source, Trust.EXACT)
 
 
-async def test_names_are_tried_in_both_address_families() -> None:
-    limits = SocketLimits(tick_s=0.02, reopen_s=0.05, other_family_s=0.1)
-    async with running(limits) as fleet:
-        source = EventSource(Rank(WorkerId("w")), "tcp://localhost:1")
+class Names:
+    """A resolver whose answers change."""
+
+    def __init__(self, **answers: str) -> None:
+        self.answers = {host: tuple(found.split()) for host, found in answers.items()}
+        self.num_asked = 0
+
+    async def __call__(self, host: str) -> tuple[str, ...]:
+        self.num_asked += 1
+        await asyncio.sleep(0)
+        if not self.answers.get(host):
+            raise OSError(f"nobody knows {host}")
+        return self.answers[host]
+
+
+def _named(publisher: LoopbackPublisher, host: str) -> EventSource:
+    live, replay = publisher.ports
+    return EventSource(Rank(WorkerId("w")), f"tcp://{host}:{live}", f"tcp://{host}:{replay}")
+
+
+async def test_a_name_is_tried_at_each_of_its_addresses() -> None:
+    limits = SocketLimits(tick_s=0.02, reopen_s=0.05, other_address_s=0.1)
+    names = Names(engine="127.0.0.2 ::1 127.0.0.1")
+    async with running(limits, resolve=names) as fleet:
+        publisher = fleet.publisher()
+        publisher.publish(1)
+        source = _named(publisher, "engine")
         fleet.subscriber.subscribe(source)
-        await fleet.changes.until(lambda: fleet.subscriber.counters.other_families >= 2)
+        await fleet.claims(source, 1)
+        await fleet.trust(source, Trust.EXACT)
+        assert fleet.count("other_addresses") == 2
+
+
+async def test_a_name_that_nobody_knows_yet_is_looked_up_until_somebody_does() -> None:
+    limits = SocketLimits(tick_s=0.02, reopen_s=0.02)
+    names = Names()
+    async with running(limits, resolve=names) as fleet:
+        publisher = fleet.publisher()
+        publisher.publish(1)
+        source = _named(publisher, "engine")
+        fleet.subscriber.subscribe(source)
+        await fleet.changes.until(lambda: fleet.count("lookup_failures") >= 2)
+        assert fleet.count("open_failures") == 0
+        names.answers["engine"] = ("127.0.0.1",)
+        await fleet.claims(source, 1)
+
+
+async def test_a_publisher_that_moved_is_followed() -> None:
+    """Its name leads elsewhere; the port at the old address is dead, or another worker's."""
+    limits = SocketLimits(tick_s=0.02, reopen_s=0.05, reconnect_s=0.01)
+    names = Names(engine="127.0.0.1")
+    async with running(limits, resolve=names) as fleet:
+        publisher = fleet.publisher()
+        source = _named(publisher, "engine")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        publisher.publish(1)
+        await fleet.claims(source, 1)
+        num_asked = names.num_asked
+        moved = fleet.publisher(publisher.ports, stamp=1e6, host="127.0.0.2")
+        names.answers["engine"] = ("127.0.0.2",)
+        await fleet.close(publisher)
+        await fleet.subscribed(moved)
+        moved.publish(2)
+        await fleet.claims(source, 2)
+        await fleet.trust(source, Trust.EXACT)
+        assert fleet.sink.forgets == [(source.rank, ForgetReason.RESTARTED)]
+        assert fleet.count("moves") == 1
+        assert names.num_asked > num_asked
+        await asyncio.sleep(0.1)
+        settled = names.num_asked
+        await asyncio.sleep(0.2)
+        assert names.num_asked == settled, "nothing is looked up while all are connected"
+
+
+async def test_a_resolver_that_hangs_stops_nobody_else() -> None:
+    async def hang(host: str) -> tuple[str, ...]:
+        if host == "engine":
+            return ("127.0.0.1",)
+        await asyncio.Event().wait()
+        return ()
+
+    async with running(resolve=hang) as fleet:
+        publisher, stuck = fleet.publisher(), fleet.publisher()
+        source = _named(publisher, "engine")
+        port = stuck.ports[0]
+        fleet.subscriber.subscribe(EventSource(Rank(WorkerId("x")), f"tcp://stuck:{port}"))
+        fleet.subscriber.subscribe(source)
+        publisher.publish(1)
+        await fleet.claims(source, 1)
+        await fleet.changes.until(lambda: fleet.intake.is_connected(source))
+
+
+async def test_a_name_by_the_systems_own_resolver() -> None:
+    async with running() as fleet:
+        publisher = fleet.publisher()
+        publisher.publish(1)
+        source = _named(publisher, "localhost")
+        fleet.subscriber.subscribe(source)
+        await fleet.claims(source, 1)
 
 
 class Forwarder:
@@ -101,6 +196,11 @@ class Forwarder:
         self.server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0)
         port: int = self.server.sockets[0].getsockname()[1]
         return port
+
+    async def stop_accepting(self) -> None:
+        """Nobody new gets through; connections stay as they are."""
+        assert self.server is not None
+        self.server.close()
 
     async def stop(self) -> None:
         assert self.server is not None
@@ -131,24 +231,42 @@ class Forwarder:
             back.close()
 
 
-async def test_a_half_open_connection_is_given_up() -> None:
-    """The path swallows all packets; a new publisher stands elsewhere under the same address."""
-    limits = SocketLimits(tick_s=0.02, heartbeat_s=0.05, heartbeat_timeout_s=0.15, reconnect_s=0.01)
-    async with running(limits) as fleet:
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_a_half_open_connection_is_given_up(is_moved: bool) -> None:
+    """The path swallows all packets and closes nothing. Meanwhile a new publisher stands elsewhere: behind the
+    same address, or at another one that the name leads to by then. It is found within a bound."""
+    limits = SocketLimits(
+        tick_s=0.02,
+        heartbeat_s=0.05,
+        heartbeat_timeout_s=0.15,
+        reconnect_s=0.01,
+        reopen_s=0.05,
+        connect_timeout_s=0.1,
+    )
+    names = Names(engine="127.0.0.1")
+    async with running(limits, resolve=names) as fleet:
         publisher = fleet.publisher()
         forwarder = Forwarder()
         forwarder.target = publisher.ports[0]
         port = await forwarder.start()
-        source = EventSource(Rank(WorkerId("w")), f"tcp://127.0.0.1:{port}")
+        source = EventSource(Rank(WorkerId("w")), f"tcp://engine:{port}")
         fleet.subscriber.subscribe(source)
         await fleet.subscribed(publisher)
         publisher.publish(1)
         await fleet.claims(source, 1)
-        elsewhere = fleet.publisher(stamp=1e6)
-        forwarder.target = elsewhere.ports[0]
+        if is_moved:
+            elsewhere = fleet.publisher((port, 0), stamp=1e6, host="127.0.0.2")
+            names.answers["engine"] = ("127.0.0.2",)
+            await forwarder.stop_accepting()
+        else:
+            elsewhere = fleet.publisher(stamp=1e6)
+            forwarder.target = elsewhere.ports[0]
         forwarder.is_silent = True
+        since = asyncio.get_running_loop().time()
         await fleet.subscribed(elsewhere)
         elsewhere.publish(2)
         await fleet.claims(source, 2)
+        assert asyncio.get_running_loop().time() - since < 5.0
         assert fleet.sink.forgets == [(source.rank, ForgetReason.RESTARTED)]
+        assert fleet.count("moves") == int(is_moved)
         await forwarder.stop()

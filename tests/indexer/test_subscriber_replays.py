@@ -46,7 +46,9 @@ async def scene(answer: Answer, stream_limits: StreamLimits = IMPATIENT) -> Asyn
             one = Scene(fleet, publisher)
             fleet.subscriber.subscribe(one.source)
             await fleet.changes.until(lambda: publisher.num_subscribers > 0)
-            await fleet.changes.until(lambda: one.trust() not in (None, Trust.REBUILDING))
+            await fleet.changes.until(
+                lambda: publisher.requests and not fleet.intake.is_replaying(one.source)
+            )
             yield one
         finally:
             publisher.close()

@@ -1,0 +1,67 @@
+"""A DEALER socket a replay conversation: opened to ask, closed with the last reply."""
+
+from collections.abc import Callable
+
+import zmq
+
+from indexer.socket_limits import SocketLimits
+from indexer.watched_sockets import WatchedSockets, at_address, host_of
+from protocol import EventSource, replay_request
+
+AddressOf = Callable[[str], str | None]
+"""Host name to the address to use; None leaves the look-up to ZeroMQ."""
+
+
+def unknown_address(_host: str) -> str | None:
+    """No name has been looked up."""
+    return None
+
+
+class ReplayConversation:
+    """At most one conversation with the publisher of ``source``."""
+
+    def __init__(
+        self,
+        sockets: WatchedSockets,
+        source: EventSource,
+        limits: SocketLimits,
+        address_of: AddressOf,
+    ) -> None:
+        self._sockets = sockets
+        self._endpoint = source.replay_endpoint
+        self._limits = limits
+        self._address_of = address_of
+        self._socket: zmq.Socket[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether replies may still come."""
+        return self._socket is not None
+
+    def ask(self, first_seq: int) -> None:
+        """Begin a conversation; one that is open ends.
+
+        Raises:
+            SOCKET_FAULTS: the socket cannot be opened, or the source has no replay endpoint.
+        """
+        self.end()
+        if self._endpoint is None:
+            raise zmq.ZMQError(zmq.EINVAL)
+        address = self._address_of(host_of(self._endpoint))
+        endpoint = self._endpoint if address is None else at_address(self._endpoint, address)
+        socket = self._socket = self._sockets.open(zmq.DEALER, endpoint, self._limits.replay_hwm)
+        socket.connect(endpoint)
+        socket.send_multipart(replay_request(first_seq), zmq.NOBLOCK)
+
+    def next_reply(self) -> list[bytes] | None:
+        """The next message of the open conversation; None where there is none yet."""
+        try:
+            return None if self._socket is None else self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def end(self) -> None:
+        """Close the conversation; replies on their way are dropped with it."""
+        if self._socket is not None:
+            self._sockets.close(self._socket)
+            self._socket = None

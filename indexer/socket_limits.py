@@ -1,0 +1,53 @@
+"""Bounds of the event sockets, each with what happens when it is reached."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SocketLimits:
+    """Bounds of the sockets and of what is done in one go.
+
+    Attributes:
+        max_sockets: of an own ZeroMQ context. A source takes three, and one more during a replay. At
+            the bound further sources are not heard; they are counted and tried again.
+        io_threads: of an own context.
+        live_hwm: live messages queued by ZeroMQ for one source. At the bound the publisher queues, and
+            at its own bound drops, which shows as a gap.
+        replay_hwm: the same for replies. Beyond it the publisher drops, which shows as a hole.
+        max_message_bytes: of one frame; a larger one breaks the connection.
+        heartbeat_s, heartbeat_timeout_s: a peer that is silent for as long as both together is given up,
+            and its name looked up anew within ``reopen_s``.
+        reconnect_s, reconnect_max_s: wait between attempts, doubling.
+        connect_timeout_s: of one attempt.
+        other_address_s: without a connection for so long, the next address of a name is tried.
+        lookup_threads: in which names are looked up. A resolver that hangs delays further names, and
+            neither open connections nor sources that name addresses.
+        messages_per_turn: what one source may take before others get their turn; no more than half of
+            a stream's hold has room for.
+        turn_s: how long that may take.
+        long_bytes: of a payload; a longer one is read in steps.
+        tick_s: how often time is told to the intake.
+        reopen_s: wait before sockets that could not be opened are tried again, and before the name of one
+            without a connection is looked up anew.
+    """
+
+    max_sockets: int = 16_384
+    io_threads: int = 2
+    live_hwm: int = 10_000
+    replay_hwm: int = 100_000
+    max_message_bytes: int = 64 << 20
+    heartbeat_s: float = 5.0
+    heartbeat_timeout_s: float = 15.0
+    reconnect_s: float = 0.1
+    reconnect_max_s: float = 5.0
+    connect_timeout_s: float = 5.0
+    other_address_s: float = 15.0
+    lookup_threads: int = 4
+    messages_per_turn: int = 32
+    turn_s: float = 0.003
+    long_bytes: int = 32 << 10
+    tick_s: float = 0.25
+    reopen_s: float = 5.0
+
+
+DEFAULT_SOCKET_LIMITS = SocketLimits()

@@ -47,7 +47,7 @@ class WorkerSpec:
         sources: one a publisher; empty where the engine publishes nothing.
         num_ranks: data-parallel ranks, at least 1.
         max_model_len: tokens; None where unknown.
-        storage: the pool that it shares with others; None where it is not known to share one.
+        storage: its storage, shared or not; None where it is not known to have any.
         prefetch_threshold: tokens; None where the engine does not say.
     """
 

@@ -39,10 +39,17 @@ class StoragePool:
     namespace: str
 
     @property
+    def is_shared(self) -> bool:
+        """Whether it is known where it is: without that nobody else is known to share it."""
+        return self.name is not None or self.address is not None
+
+    @property
     def label(self) -> str:
         """A short name that no other pool has."""
         parts = (self.name, self.backend, self.address, self.model, self.layout, self.namespace)
-        return f"{self.name or self.backend or 'pool'}-{xxh3_64_hexdigest(repr(parts).encode())[:8]}"
+        return (
+            f"{self.name or self.backend or 'pool'}-{xxh3_64_hexdigest(repr(parts).encode())[:8]}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,13 @@ def _workers(parts: ControlParts) -> APIRouter:
         """Add a worker; it takes part once it has described itself."""
         try:
             entry = WorkerEntry.model_validate(new.model_dump())
-            record = registry.add(WorkerId(entry.worker), entry.url, clock(), entry.named_events())
+            record = registry.add(
+                WorkerId(entry.worker),
+                entry.url,
+                clock(),
+                entry.named_events(),
+                entry.named_pool(),
+            )
         except ValidationError as error:
             raise HTTPException(400, _first_fault(error)) from error
         except (WorkerExistsError, RegistryFullError) as error:

@@ -18,6 +18,7 @@ from indexer.stream_limits import DEFAULT_STREAM_LIMITS
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
 from router.engine_metrics import read_metrics
+from router.storage_use import sglang_storage
 
 MAX_RANKS = DEFAULT_STREAM_LIMITS.max_dp_rank + 1
 """A worker of more ranks is refused: their events could not be told apart."""
@@ -135,6 +136,7 @@ def _sglang(
     events = fields_of(info.get("kv_events"))
     num_ranks = _count(events.get("dp_size")) or _count(info.get("dp_size")) or 1
     _refuse_too_many(num_ranks)
+    storage, threshold = sglang_storage(info, url, model, read)
     return WorkerSpec(
         worker=worker,
         url=url,
@@ -150,6 +152,8 @@ def _sglang(
         or read.size(info.get("context_length"), "context_length", MAX_LENGTH),
         aliases=tuple(name for name in names.models if name != model),
         adapters=names.adapters,
+        storage=storage,
+        prefetch_threshold=threshold,
     )
 
 

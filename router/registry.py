@@ -13,7 +13,7 @@ from indexer.fleet_index import FleetIndex, is_same_cache
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
-from protocol import EventSource, Rank, WorkerId, WorkerSpec
+from protocol import EventSource, PoolName, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
@@ -90,7 +90,12 @@ class Registry:
     # -- who there is ------------------------------------------------------------------------------
 
     def add(
-        self, worker: WorkerId, url: str, now: float, events: NamedEvents | None = None
+        self,
+        worker: WorkerId,
+        url: str,
+        now: float,
+        events: NamedEvents | None = None,
+        storage_pool: PoolName | None = None,
     ) -> WorkerRecord:
         """List a worker; it takes part once it has been learned.
 
@@ -109,6 +114,7 @@ class Registry:
             Breaker(self._limits.breaker),
             since=now,
             events=events,
+            storage_pool=storage_pool,
         )
         self._records[worker] = record
         return record

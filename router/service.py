@@ -111,7 +111,8 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     brains = Brains(index, planner, intake, subscriber, shelf)
     registry = Registry(brains, _registry_limits(config), outages)
     for entry in config.workers:
-        registry.add(WorkerId(entry.worker), entry.url, now, entry.named_events())
+        worker, named = WorkerId(entry.worker), entry.named_events()
+        registry.add(worker, entry.url, now, named, entry.named_pool())
     async with AsyncExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         upstream = await stack.enter_async_context(open_upstream(_upstream_timeouts(config)))

@@ -37,6 +37,7 @@ class NewWorker(BaseModel):
     url: str
     name: str | None = None
     events: NewEvents | None = None
+    storage_pool: str | None = None
 
 
 class WorkerChange(BaseModel):

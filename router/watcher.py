@@ -9,13 +9,14 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from router.discovery import with_named_events
 from router.probe import ProbeError, Prober
 from router.registry import Registry
 from router.shelf import PromptShelf
+from router.storage_use import with_named_pool
 from router.worker_record import WorkerRecord
 
 logger = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ class Watcher:
             found = await self._prober.describe(worker, record.url)
             if record.events is not None:
                 found = with_named_events(found, record.events)
+            if record.storage_pool is not None:
+                found = replace(found, spec=with_named_pool(found.spec, record.storage_pool))
             shelved = await loop.run_in_executor(self._loader, self._shelf.load, found.spec)
             if self._is_current(record):
                 self._registry.learned(worker, found, shelved, self._clock())

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from protocol import PoolName
 from router.discovery import NamedEvents, is_endpoint
 from router.plain_text import MAX_TEXT, is_host, is_plain
 
@@ -54,6 +55,9 @@ def _topic(value: str) -> str:
     return value
 
 
+StoragePoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
 class EventEndpoints(BaseModel):
     """Where a worker publishes its events, for an engine whose routes do not tell: vLLM without
     `/kv_event_sources`.
@@ -78,6 +82,8 @@ class WorkerEntry(BaseModel):
         url: base URL of the engine.
         name: as decisions and headers show it; host and port of the URL where it is not given.
         events: in place of the event endpoints that the engine tells.
+        storage_pool: the storage that it shares with all other workers of the same pool: what each of them stores
+            there every one can fetch. For storage whose address the engine does not tell.
     """
 
     model_config = _STRICT
@@ -85,6 +91,7 @@ class WorkerEntry(BaseModel):
     url: WorkerUrl
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,128}$")] | None = None
     events: EventEndpoints | None = None
+    storage_pool: StoragePoolName | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -95,6 +102,10 @@ class WorkerEntry(BaseModel):
     def worker(self) -> str:
         """The worker's id."""
         return self.name or urlsplit(self.url).netloc
+
+    def named_pool(self) -> PoolName | None:
+        """As discovery takes it."""
+        return None if self.storage_pool is None else PoolName(self.storage_pool)
 
     def named_events(self) -> NamedEvents | None:
         """As discovery takes them."""

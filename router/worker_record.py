@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol import WorkerId, WorkerSpec
+from protocol import PoolName, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerState
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
@@ -27,6 +27,7 @@ class WorkerRecord:
 
     Attributes:
         events: endpoints that the operator names, in place of what the worker says.
+        storage_pool: the pool that the operator says it shares.
         since: when it was added, or learned as what it is now; monotonic seconds.
         discovered: None until it was reached.
         error: why the last attempt to learn it failed; None where it did not.
@@ -39,6 +40,7 @@ class WorkerRecord:
     since: float
     events: NamedEvents | None = None
     discovered: Discovered | None = None
+    storage_pool: PoolName | None = None
     is_draining: bool = False
     error: str | None = None
     num_attempts: int = 0

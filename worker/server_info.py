@@ -1,10 +1,11 @@
 """What a worker says of itself: ``/server_info`` in SGLang's shape, and where its events are heard."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.config import WorkerConfig
+from worker.config import DIRECTORY_PREFIX, WorkerConfig
 
 ENGINE_VERSION = "0.5.23"
 """SGLang release whose behaviour the simulated engine reproduces."""
@@ -40,6 +41,7 @@ class WorkerIdentity:
             "context_length": config.context_tokens,
             "page_size": config.page_size,
             "dp_size": config.dp_size,
+            "tp_size": 1,
             "max_running_requests": config.max_running,
             "max_queued_requests": config.max_waiting,
             "chunked_prefill_size": config.chunk_tokens,
@@ -49,11 +51,22 @@ class WorkerIdentity:
             "enable_hierarchical_cache": config.host_tokens is not None,
             "hicache_write_policy": config.write_policy,
             "hicache_storage_backend": _STORAGE_BACKEND.get(config.storage, "file"),
+            "hicache_storage_backend_extra_config": self._storage_config(),
             "hicache_storage_prefetch_policy": config.prefetch_policy,
             "version": ENGINE_VERSION,
             "kv_events": self._kv_events(),
             "kvroute_worker": config.model_dump(mode="json"),
         }
+
+    def _storage_config(self) -> str | None:
+        """As SGLang's flag of the same name has it: JSON. The directory tells who shares it."""
+        storage = self.config.storage
+        if storage == "none":
+            return None
+        fields: dict[str, object] = {"prefetch_threshold": self.config.prefetch_threshold}
+        if storage.startswith(DIRECTORY_PREFIX):
+            fields["directory"] = str(Path(storage.removeprefix(DIRECTORY_PREFIX)).resolve())
+        return json.dumps(fields)
 
     def models(self) -> dict[str, Any]:
         """The answer of ``/v1/models``."""

@@ -16,7 +16,7 @@ import typer
 
 from kvroute.help_page import plain_switches
 
-COMMANDS = ("serve", "worker", "demo", "scenario", "replay", "explain", "tap")
+COMMANDS = ("serve", "worker", "demo", "scenario", "replay", "explain", "doctor", "tap")
 
 
 def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:

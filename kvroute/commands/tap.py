@@ -55,6 +55,10 @@ def tap(
         str | None,
         typer.Option(help="Hear topics that begin so. [default: all, or what the worker says]"),
     ] = None,
+    bind: Annotated[
+        bool,
+        typer.Option("--bind", help="Listen at ENDPOINT for an engine that connects to it."),
+    ] = False,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show token ids: prompts.")] = False,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many events.")] = None,
     for_s: Annotated[
@@ -78,7 +82,7 @@ def tap(
     """
     if for_s is not None and not 0 < for_s < math.inf:
         refuse("--for: a number of seconds above 0")
-    sources = _sources(endpoint, replay, topic, worker_token)
+    sources = _sources(endpoint, replay, topic, worker_token, is_bound=bind)
     recordings = _recordings(record, has_ranks=len(sources) > 1)
     bounds = TapBounds(count, for_s, is_stdout_gone)
     worker = sources[0].rank.worker
@@ -105,11 +109,19 @@ def _run(tapping: Tapping, sources: tuple[EventSource, ...]) -> None:
 
 
 def _sources(
-    endpoint: str, replay: str | None, topic: str | None, token: str | None
+    endpoint: str,
+    replay: str | None,
+    topic: str | None,
+    token: str | None,
+    *,
+    is_bound: bool,
 ) -> tuple[EventSource, ...]:
+    is_worker = endpoint.startswith(("http://", "https://"))
+    if is_worker and is_bound:
+        refuse("--bind: an endpoint is bound, not the URL of a worker")
     try:
-        if not endpoint.startswith(("http://", "https://")):
-            return (endpoint_source(endpoint, replay, topic or ""),)
+        if not is_worker:
+            return (endpoint_source(endpoint, replay, topic or "", is_bound=is_bound),)
         require_replay(replay)
         entry = worker_entry(endpoint)
     except TargetError as error:

@@ -252,6 +252,8 @@ class Narrator:
         return [self._note(kind, text, now)]
 
     def _why_unconnected(self) -> str:
+        if self._source.is_bound:
+            return f"nobody has connected to {self._source.endpoint} yet"
         return (
             f"no connection to {self._source.endpoint} yet: are the engine's events on "
             "(--kv-events-config), does it bind that port, is the port open?"

@@ -23,19 +23,24 @@ class SilentWorkerError(Exception):
     """The worker cannot be reached, or publishes nothing. The message says what to change."""
 
 
-def endpoint_source(endpoint: str, replay: str | None, topic: str) -> EventSource:
+def endpoint_source(
+    endpoint: str, replay: str | None, topic: str, *, is_bound: bool = False
+) -> EventSource:
     """The source at a ZeroMQ endpoint.
+
+    Args:
+        is_bound: bind the endpoint, for publishers that connect; it may be a wildcard then.
 
     Raises:
         TargetError: an endpoint is not ``tcp://host:port`` of one machine.
     """
     if replay == REPLAY_OF_ENGINE:
         raise TargetError("--replay engine needs the worker's URL; name tcp://host:port here")
-    for name, one in (("ENDPOINT", endpoint), ("--replay", replay)):
-        if one is not None:
-            _require_endpoint(name, one)
+    _require_endpoint("ENDPOINT", endpoint, is_bound=is_bound)
+    if replay is not None:
+        _require_endpoint("--replay", replay)
     worker = WorkerId(endpoint.removeprefix("tcp://"))
-    return EventSource(Rank(worker), endpoint, replay, topic)
+    return EventSource(Rank(worker), endpoint, replay, topic, is_bound)
 
 
 def worker_entry(url: str) -> WorkerEntry:
@@ -107,9 +112,9 @@ def require_replay(replay: str | None) -> None:
         _require_endpoint("--replay", replay)
 
 
-def _require_endpoint(name: str, value: str) -> None:
+def _require_endpoint(name: str, value: str, *, is_bound: bool = False) -> None:
     if not is_endpoint(value):
         raise TargetError(f"{name}: not tcp://host:port or the http:// URL of a worker: {value!r}")
     host = value.removeprefix("tcp://").rpartition(":")[0]
-    if host in _WILDCARDS:
+    if host in _WILDCARDS and not is_bound:
         raise TargetError(f"{name}: {host} is what an engine binds; name its host here")

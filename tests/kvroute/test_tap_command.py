@@ -11,8 +11,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+import zmq
 
 from kvroute.tap import worker_entry, worker_sources
+from loadgen import free_ports
+from protocol import AllBlocksCleared, EventBatch, LiveMessage, encode_batch, live_frames
 from tests.indexer.loopback import Changes, LoopbackPublisher
 from tests.kvroute.command import kvroute
 from tests.kvroute.test_cli import invoke
@@ -102,6 +105,20 @@ async def test_nobody_there_ends_with_1() -> None:
     assert "no connection to tcp://127.0.0.1:1" in ended.stderr
 
 
+async def test_an_engine_that_connects_is_heard_at_a_bound_endpoint() -> None:
+    (port,) = free_ports(1)
+    async with tapping(f"tcp://127.0.0.1:{port}", "--bind", "--count", "1", "--json", "-") as tap:
+        with zmq.Context() as context, context.socket(zmq.XPUB) as engine:
+            engine.linger = 0
+            engine.connect(f"tcp://127.0.0.1:{port}")
+            assert await asyncio.to_thread(engine.poll, 20_000)
+            batch = EventBatch(1.0, [AllBlocksCleared()], 0)
+            engine.send_multipart(live_frames(LiveMessage(b"", 0, encode_batch(batch))))
+            stdout, stderr = await tap.communicate()
+    assert tap.returncode == 0, stderr
+    assert json.loads(stdout.splitlines()[1])["event"] == "cleared"
+
+
 EVENTS = {
     "publisher": "zmq",
     "endpoint_host": "*",
@@ -154,6 +171,7 @@ async def test_a_worker_without_events_is_told_what_to_change() -> None:
         (("http://",), "not an http URL"),
         (("tcp://h:1", "--replay", "engine"), "needs the worker's URL"),
         (("http://127.0.0.1:1", "--replay", "x"), "--replay"),
+        (("http://127.0.0.1:1", "--bind"), "--bind"),
         (("tcp://h:1", "--for", "0"), "--for"),
         (("tcp://h:1", "--count", "0"), "--count"),
         (("tcp://h:1", "--record", "/"), "exists"),

@@ -1,0 +1,83 @@
+"""``kvroute doctor``: a live fleet looked at from outside, without a request that generates anything."""
+
+import math
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvroute.doctor import EarTimes, Keys, RoundOptions, VisitOptions, examine, tables
+from kvroute.output import JsonFile, console_beside, write_json
+from kvroute.running import refuse, run
+from kvroute.tap import TargetError, worker_entry
+from router.worker_entry import WorkerEntry
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    url: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="URL",
+            help="Workers, or a router's control port, which stands for its workers.",
+        ),
+    ],
+    *,
+    tokenizer: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL=DIR", help="As the router has it; repeat.")
+    ] = None,
+    listen: Annotated[float, typer.Option(help="Seconds of live events.")] = 2.0,
+    timeout_s: Annotated[float, typer.Option(help="Of each worker as a whole.")] = 20.0,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Send each worker two chats of one answer token.")
+    ] = False,
+    token: Annotated[
+        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Of the control port.")
+    ] = None,
+    worker_token: Annotated[
+        str | None, typer.Option(envvar="KVROUTE_WORKER_TOKEN", help="Sent to workers.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Look at a live fleet and name what is wrong, with the engine's flag to change.
+
+    Asks for descriptions, connects to event and replay ports and listens; nothing is changed, and without
+    --probe nothing is generated. All workers are looked at side by side. Ends with 1 if there is a fault.
+    """
+    if not (0 < timeout_s < math.inf and 0 <= listen < math.inf):
+        refuse("--timeout-s and --listen are numbers of seconds")
+    entries = [_entry(one) for one in url]
+    nonce = uuid.uuid4().hex if probe else None
+    visit = VisitOptions(timeout_s, min(5.0, timeout_s), EarTimes(listen_s=listen), nonce)
+    options = RoundOptions(visit, Keys(worker_token, token), _tokenizers(tokenizer or []))
+    found = run(examine(entries, options))
+    console = console_beside(json_file)
+    for one in tables(found):
+        console.print(one, highlight=False)
+    write_json(json_file, found.to_json())
+    if found.num_faults:
+        raise typer.Exit(1)
+
+
+def _entry(url: str) -> WorkerEntry:
+    try:
+        return worker_entry(url if "://" in url else f"http://{url}")
+    except TargetError as error:
+        refuse(f"URL: {error}")
+
+
+def _tokenizers(given: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for one in given:
+        model, equals, directory = one.partition("=")
+        if not (model and equals and directory):
+            refuse(f"--tokenizer: {one!r} is not MODEL=DIR")
+        if not (Path(directory) / "tokenizer.json").is_file():
+            refuse(f"--tokenizer: there is no tokenizer.json in {directory}")
+        found[model] = Path(directory)
+    return found

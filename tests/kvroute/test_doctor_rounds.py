@@ -1,0 +1,336 @@
+"""Whole examinations of engines in this process: what is asked, how long it takes, what comes of it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvroute.doctor import (
+    Check,
+    EarTimes,
+    Examination,
+    Keys,
+    RoundOptions,
+    Status,
+    VisitOptions,
+    examine,
+)
+from kvroute.tap import worker_entry
+from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir, view_request
+from prompt.tokenizer import unpack_tokens
+from prompt.view import Api
+from protocol import AllBlocksCleared, EventBatch, LiveMessage, encode_batch, live_frames
+from tests.indexer.loopback import Changes, LoopbackPublisher
+from tests.kvroute.command import kvroute
+from tests.router.stub_engine import StubEngine, StubPublisher, stub_engine, stub_publisher
+from tests.router.stub_worker import Peer, Script, response, stub_worker
+
+OPTIONS = RoundOptions(VisitOptions(times=EarTimes(connect_s=1.0, replay_s=1.0, listen_s=0.0)))
+MODEL = PromptModel.load(bundled_model_dir(), name=BUNDLED_MODEL_NAME)
+
+
+async def look(*urls: str, options: RoundOptions = OPTIONS) -> Examination:
+    async with asyncio.timeout(30.0):
+        return await examine([worker_entry(url) for url in urls], options)
+
+
+def of(found: Examination, index: int = 0) -> dict[str, Check]:
+    """The worst check of each name of one worker."""
+    worst: dict[str, Check] = {}
+    for one in found.workers[index].checks:
+        before = worst.get(one.name)
+        if before is None or list(Status).index(one.status) > list(Status).index(before.status):
+            worst[one.name] = one
+    return worst
+
+
+def tokenizes(*, shift: int = 0) -> Script:
+    """Answers ``/tokenize`` as the bundled model does, ``shift`` further on; refuses anything else."""
+
+    async def script(peer: Peer) -> None:
+        if peer.request.target != "/tokenize":
+            await peer.send(response(b"{}", status=500))
+            return
+        api = Api.CHAT if b'"messages"' in peer.request.body else Api.COMPLETIONS
+        tokens = unpack_tokens(MODEL.prompt_tokens(view_request(api, peer.request.body)).tokens)
+        body = {"tokens": [token + shift for token in tokens], "count": len(tokens)}
+        await peer.send(response(json.dumps(body).encode()))
+
+    return script
+
+
+def methods(engine: StubEngine) -> set[tuple[str, str]]:
+    return {(one.method, one.target) for one in engine.worker.requests}
+
+
+async def test_a_sound_worker_is_asked_and_heard_and_generates_nothing() -> None:
+    directory = str(bundled_model_dir())
+    async with (
+        stub_publisher() as publisher,
+        stub_engine(
+            tokenizer=directory, kv_events=publisher.kv_events, script=tokenizes()
+        ) as engine,
+    ):
+        found = await look(engine.url)
+    checks = of(found)
+    assert checks["parity"].status is Status.OK
+    assert checks["tokenizer"].status is Status.OK
+    assert checks["ranks"].status is Status.OK
+    assert [name for name, one in checks.items() if one.status is Status.FAULT] == ["replay"]
+    posts = {target for method, target in methods(engine) if method != "GET"}
+    assert posts == {"/tokenize"}
+    assert found.num_faults == 1
+    assert found.to_json()["faults"] == 1
+
+
+async def test_other_tokens_are_a_fault() -> None:
+    async with stub_engine(tokenizer=str(bundled_model_dir()), script=tokenizes(shift=1)) as engine:
+        checks = of(await look(engine.url))
+    assert checks["parity"].status is Status.FAULT
+    assert "--tokenizer" in checks["parity"].change
+    assert checks["events"].status is Status.FAULT
+    assert "--kv-events-config" in checks["events"].change
+
+
+async def test_without_a_tokenizer_or_a_route_nothing_is_compared() -> None:
+    async def nothing(peer: Peer) -> None:
+        await peer.send(response(b"{}", status=404))
+
+    async with stub_engine(tokenizer="/nowhere", script=nothing) as engine:
+        nowhere = of(await look(engine.url))
+        configured = replace(OPTIONS, tokenizers={"m": bundled_model_dir()})
+        no_route = of(await look(engine.url, options=configured))
+    assert nowhere["tokenizer"].status is Status.WARNING
+    assert nowhere["parity"].status is Status.UNCHECKED
+    assert no_route["tokenizer"].status is Status.OK
+    assert no_route["parity"].status is Status.UNCHECKED
+
+
+def kv_events(port: int, **changes: object) -> dict[str, object]:
+    events: dict[str, object] = {
+        "publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": port,
+        "topic": "", "block_size": 4, "dp_size": 1,
+    }  # fmt: skip
+    return events | changes
+
+
+async def test_closed_event_ports_are_named_with_their_reason() -> None:
+    events = kv_events(9, replay_endpoint_port_base=10)
+    async with stub_engine(kv_events=events) as engine:
+        checks = of(await look(engine.url))
+    assert checks["ranks"].status is Status.FAULT
+    assert "tcp://127.0.0.1:9: connection refused" in checks["ranks"].text
+
+
+async def test_a_port_that_is_no_event_socket_is_told_apart() -> None:
+    async with (
+        stub_engine() as other,
+        stub_engine(kv_events=kv_events(other.worker.port)) as engine,
+    ):
+        checks = of(await look(engine.url))
+    assert "no event socket" in checks["ranks"].text
+
+
+async def test_only_the_ranks_that_cannot_be_reached_are_accused() -> None:
+    async with (
+        stub_publisher() as publisher,
+        stub_engine(kv_events={**publisher.kv_events, "dp_size": 2}) as engine,
+    ):
+        engine.pages["/server_info"] = {**info(engine), "dp_size": 2}
+        checks = of(await look(engine.url))
+    assert checks["ranks"].status is Status.FAULT
+    assert checks["ranks"].text.startswith("rank 1: ")
+
+
+def info(engine: StubEngine) -> dict[str, Any]:
+    page = engine.pages["/server_info"]
+    assert isinstance(page, Mapping)
+    return dict(page)
+
+
+async def test_a_hanging_worker_is_bounded_and_delays_no_other() -> None:
+    async def hang(peer: Peer) -> None:
+        await peer.gone()
+
+    options = replace(OPTIONS, visit=replace(OPTIONS.visit, bound_s=1.5, page_s=1.0))
+    async with stub_worker(hang) as frozen, stub_engine() as engine:
+        started = time.monotonic()
+        found = await look(frozen.url, engine.url, options=options)
+        took_s = time.monotonic() - started
+    assert of(found, 0)["reachable"].status is Status.FAULT
+    assert "no whole answer within 1 s" in of(found, 0)["reachable"].text
+    assert of(found, 1)["reachable"].status is Status.OK
+    assert took_s < 8.0  # each of them alone may take 2.5 s
+
+
+async def test_one_page_that_hangs_costs_only_itself() -> None:
+    async def serve(peer: Peer) -> None:
+        if peer.request.target == "/metrics":
+            await peer.gone()
+        page = {"/health": "{}", "/v1/models": '{"data": [{"id": "m"}]}'}.get(peer.request.target)
+        await peer.send(response((page or "{}").encode(), status=200 if page else 404))
+
+    options = replace(OPTIONS, visit=replace(OPTIONS.visit, page_s=0.5))
+    async with stub_worker(serve) as worker:
+        found = await look(worker.url, options=options)
+    texts = [one.text for one in found.workers[0].checks]
+    assert "serves m" in texts
+    assert any(text.startswith("/metrics: no whole answer") for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "words"),
+    [
+        (401, (), "--worker-token"),
+        (404, (), "engine that serves"),
+        (200, (("x-kvroute-worker", "w0"),), "control port"),
+    ],
+)
+async def test_what_is_no_worker(
+    status: int, headers: tuple[tuple[str, str], ...], words: str
+) -> None:
+    async def serve(peer: Peer) -> None:
+        is_health = peer.request.target == "/health"
+        await peer.send(response(b"{}", status=200 if is_health else status, headers=headers))
+
+    async with stub_worker(serve) as worker:
+        check = of(await look(worker.url))["reachable"]
+    assert check.status is Status.FAULT
+    assert words in check.change
+
+
+async def test_nobody_there() -> None:
+    check = of(await look("http://127.0.0.1:9"))["reachable"]
+    assert check.status is Status.FAULT
+    assert "connection refused" in check.text
+
+
+def control_port(workers: list[dict[str, object]], findings: list[dict[str, object]]) -> Script:
+    pages: dict[str, object] = {"/debug/workers": workers, "/debug/findings": findings}
+
+    async def serve(peer: Peer) -> None:
+        if peer.request.values("authorization") != ["Bearer secret"]:
+            detail = {"detail": "the control token is missing or wrong"}
+            await peer.send(response(json.dumps(detail).encode(), status=401))
+            return
+        await peer.send(response(json.dumps(pages[peer.request.target]).encode()))
+
+    return serve
+
+
+async def test_a_router_stands_for_its_workers_and_tells_what_it_misses() -> None:
+    async with stub_engine() as engine:
+        listed: list[dict[str, object]] = [
+            {"worker": "blue", "url": engine.url, "state": "serving", "ranks": [{"dp_rank": 0, "trust": "none"}]},
+            {"worker": "gone", "url": "http://127.0.0.1:9", "state": "pending", "error": "refused"},
+        ]  # fmt: skip
+        finding: dict[str, object] = {
+            "kind": "events_missing",
+            "ranks": [{"worker": "blue", "dp_rank": 0}],
+            "advice": "Start the engine with KV events on.",
+        }
+        async with stub_worker(control_port(listed, [finding])) as router:
+            keys = replace(OPTIONS, keys=Keys(control="secret"))
+            found = await look(router.url, engine.url, options=keys)
+            locked = await look(router.url)
+    assert [one.name for one in found.workers] == ["blue", "gone"]
+    (report,) = found.routers
+    texts = " ".join(f"{one.text} {one.change}" for one in report.checks)
+    assert "gone is pending: refused" in texts
+    assert "finding events_missing on blue/0 Start the engine" in texts
+    assert "trust of ranks: none 1" in texts
+    assert not any(request.values("authorization") for request in engine.worker.requests)
+    ((only,),) = [one.checks for one in locked.routers]
+    assert "--token" in only.change
+    assert not locked.workers
+
+
+async def test_workers_side_by_side() -> None:
+    async with (
+        stub_publisher() as publisher,
+        stub_engine(kv_events=publisher.kv_events) as one,
+        stub_engine(kv_events=publisher.kv_events) as other,
+        stub_engine(model="n") as third,
+    ):
+        other.pages["/server_info"] = {**info(other), "version": "0.5.20"}
+        found = await look(one.url, other.url, third.url)
+    texts = [f"{check.name}: {check.text}" for check in found.fleet]
+    assert any(
+        text.startswith("publishers:") and "one is heard in the others'" in text for text in texts
+    )
+    assert "model: models by number of workers: m (2), n (1)" in texts
+    assert any("several versions: sglang 0.5.20, sglang 0.5.23" in text for text in texts)
+
+
+def answers_chats(publisher: StubPublisher, cached: object) -> Script:
+    async def script(peer: Peer) -> None:
+        if peer.request.target != "/v1/chat/completions":
+            await peer.send(response(b"{}", status=404))
+            return
+        batch = EventBatch(time.time(), [AllBlocksCleared()], 0)
+        message = LiveMessage(b"", publisher.seq, encode_batch(batch))
+        publisher.socket.send_multipart(live_frames(message))
+        publisher.seq += 1
+        details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
+        usage = {"prompt_tokens": 8, "completion_tokens": 1, **details}
+        await peer.send(response(json.dumps({"choices": [], "usage": usage}).encode()))
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("cached", "status"), [(8, Status.OK), (0, Status.WARNING), (None, Status.WARNING)]
+)
+async def test_a_probe_makes_an_engine_speak(cached: object, status: Status) -> None:
+    options = replace(OPTIONS, visit=replace(OPTIONS.visit, nonce="n"))
+    async with stub_publisher() as publisher:
+        script = answers_chats(publisher, cached)
+        async with stub_engine(kv_events=publisher.kv_events, script=script) as engine:
+            checks = of(await look(engine.url, options=options))
+    assert checks["probe"].status is Status.OK
+    assert checks["clock"].status is Status.OK
+    assert checks["cache_report"].status is status
+    assert engine.num_served == 2
+
+
+async def test_a_probe_that_fails_or_is_not_heard_of() -> None:
+    options = replace(OPTIONS, visit=replace(OPTIONS.visit, nonce="n"))
+    async with stub_publisher() as publisher:
+        async with stub_engine(kv_events=publisher.kv_events, script=tokenizes()) as engine:
+            failed = of(await look(engine.url, options=options))
+        async with stub_engine(kv_events=publisher.kv_events) as engine:
+            mute = of(await look(engine.url, options=options))
+    assert failed["probe"].status is Status.FAULT
+    assert "500" in failed["probe"].text
+    assert mute["probe"].status is Status.FAULT
+    assert "--kv-events-config" in mute["probe"].change
+
+
+async def test_the_command_prints_tables_and_ends_with_1_at_a_fault() -> None:
+    async with stub_engine() as engine:
+        ended = await kvroute("doctor", engine.url.removeprefix("http://"), "--json", "-")
+    assert ended.code == 1
+    shown = json.loads(ended.stdout)
+    (worker,) = shown["workers"]
+    events = next(one for one in worker["checks"] if one["check"] == "events")
+    assert (events["status"], "--kv-events-config" in events["change"]) == ("fault", True)
+    assert "1 worker: " in ended.stderr
+    assert "→ --kv-events-config" in ended.stderr
+
+
+async def test_the_command_ends_with_0_where_there_is_no_fault() -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    try:
+        live, replay = publisher.ports
+        events = kv_events(live, replay_endpoint_port_base=replay)
+        async with stub_engine(kv_events=events) as engine:
+            ended = await kvroute("doctor", engine.url, "--listen", "0")
+    finally:
+        publisher.close()
+    assert ended.code == 0, ended.stdout
+    assert "1 worker: 0 faults" in ended.stdout

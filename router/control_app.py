@@ -24,6 +24,7 @@ from router.body import BodyTooLargeError, read_body
 from router.config import WorkerEntry
 from router.errors import ErrorKind, FrontDoorError
 from router.fleet_debug import FleetDebug
+from router.index_routes import index_routes
 from router.metrics import MetricSources, exposition
 from router.plain_text import plain
 from router.prompt_reader import PromptReader, ReadRequest
@@ -75,7 +76,8 @@ def control_app(parts: ControlParts) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _refuse)
     app.include_router(_probes(parts))
     guard = [Depends(_Guard(parts.token))]
-    for routes in (_workers(parts), _debug(parts), _decisions(parts), _description(app)):
+    index = index_routes(parts.fleet, parts.executor, parts.max_body_bytes)
+    for routes in (_workers(parts), _debug(parts), index, _decisions(parts), _description(app)):
         app.include_router(routes, dependencies=guard)
     return app
 

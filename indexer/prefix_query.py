@@ -1,0 +1,103 @@
+"""How much of a prefix each rank holds, and on which tiers: what other routers ask.
+
+    block    0    1    2    3         a run of four blocks, three of them on GPU, two on HOST
+    GPU      x         x    x
+    HOST     x    x
+
+Unlike a match, which counts each block on its fastest tier, this counts a block on every tier that has it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from typing import NamedTuple
+
+from indexer.block_index import BlockIndex
+from indexer.match import Geometry
+from indexer.rank_book import RankBook
+from indexer.slot_bits import GPU as ANNOUNCED_ON_GPU
+from indexer.slot_bits import HELD, HOST, OBSERVED, SLOT, STORAGE, STRIDE
+from protocol import BlockKey, KeySpace, Rank, Tier
+
+_GPU = ANNOUNCED_ON_GPU | OBSERVED
+
+
+class HeldPrefix(NamedTuple):
+    """The longest run of leading blocks that one rank holds, wherever they lie.
+
+    Attributes:
+        matched_blocks: its length.
+        on_tier: blocks of it that lie on each tier; what evidence alone holds is on GPU.
+    """
+
+    rank: Rank
+    block_size: int
+    matched_blocks: int
+    on_tier: Mapping[Tier, int]
+
+    @property
+    def matched_tokens(self) -> int:
+        """Length of the run, in tokens."""
+        return self.matched_blocks * self.block_size
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixQuery:
+    """A prefix, by its tokens or by the keys of its blocks.
+
+    Attributes:
+        model: its own name, or an alias.
+        keys_of: geometry → keys of the prefix's blocks, as ranks that use it keep them.
+        block_size: in tokens; None where each rank answers at those that its events use.
+    """
+
+    model: str
+    adapter: str | None
+    salt: str | None
+    keys_of: Callable[[Geometry], Sequence[BlockKey]]
+    block_size: int | None = None
+
+
+def answer(query: PrefixQuery, index: BlockIndex, books: Iterable[RankBook]) -> list[HeldPrefix]:
+    """One answer a rank that serves the model, the longest where it uses several geometries; by rank."""
+    searches: dict[tuple[str, Geometry], list[RankBook]] = {}
+    for book in books:
+        if query.model == book.spec.model or query.model in book.spec.aliases:
+            for geometry in book.lookups:
+                if query.block_size in (None, geometry[0]):
+                    searches.setdefault((book.spec.model, geometry), []).append(book)
+    found: dict[Rank, HeldPrefix] = {}
+    for (model, geometry), asked in searches.items():
+        key_space = KeySpace(model, query.adapter, query.salt, *geometry)
+        slots = [book.slot for book in asked]
+        runs = held_prefixes(index, key_space, query.keys_of(geometry), slots)
+        for book in asked:
+            length, on_tier = runs.get(book.slot, (0, dict.fromkeys(Tier, 0)))
+            held = HeldPrefix(book.rank, geometry[0], length, on_tier)
+            best = found.get(book.rank)
+            if best is None or held.matched_tokens > best.matched_tokens:
+                found[book.rank] = held
+    return [found[rank] for rank in sorted(found)]
+
+
+def held_prefixes(
+    index: BlockIndex, key_space: KeySpace, keys: Sequence[BlockKey], slots: Sequence[int]
+) -> dict[int, tuple[int, dict[Tier, int]]]:
+    """Length and blocks by tier of the run of each slot that has one. O(blocks + changes × slots)."""
+    space = index.find(key_space)
+    if space is None:
+        return {}
+    found: dict[int, tuple[int, dict[Tier, int]]] = {}
+    alive = list(slots)
+    for mask, alike in groupby(map(space.masks.get, keys, repeat(0))):
+        bits_of = {slot: mask >> slot * STRIDE & SLOT for slot in alive}
+        alive = [slot for slot in alive if bits_of[slot] & HELD]
+        if not alive:
+            break
+        count = sum(1 for _ in alike)
+        for slot in alive:
+            length, on_tier = found.get(slot, (0, dict.fromkeys(Tier, 0)))
+            for tier, bits in ((Tier.GPU, _GPU), (Tier.HOST, HOST), (Tier.STORAGE, STORAGE)):
+                on_tier[tier] += count if bits_of[slot] & bits else 0
+            found[slot] = (length + count, on_tier)
+    return found

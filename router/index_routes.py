@@ -1,0 +1,196 @@
+"""The index for other programs: a dump for sibling routers, and the queries of Mooncake's conductor.
+
+Source: Mooncake's indexer API design (``/query``, ``/query_by_hash``): names, nesting and units of fields.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Annotated, TypeVar
+
+import orjson
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.types import Send
+
+from indexer.match import Geometry, Prompt
+from indexer.prefix_query import HeldPrefix, PrefixQuery
+from protocol import BlockKey, TokenRangeError, pack_tokens
+from protocol.tiers import Tier
+from router.body import BodyTooLargeError, read_body
+from router.fleet_debug import FleetDebug
+from router.index_dump import dump_index
+from router.plain_text import plain
+
+_MAX_DUMPS = 2
+_U64 = (1 << 64) - 1
+_MEDIA = {Tier.GPU: "GPU", Tier.HOST: "CPU", Tier.STORAGE: "DISK"}
+Hash = Annotated[int, Field(ge=-(1 << 63), le=_U64)]
+BlockSize = Annotated[int, Field(ge=1, le=1 << 24)]
+
+
+class _Query(BaseModel):
+    """What both queries have in common. Fields that are not known are ignored.
+
+    Attributes:
+        tenant_id: repeated in the answer; tenants are kept apart by ``cache_salt`` alone.
+        instance_id: a worker's name; None for all.
+        block_size: in tokens; None where each rank answers at its own.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    lora_name: str | None = None
+    lora_id: int | None = None
+    cache_salt: str | None = None
+    tenant_id: str = "default"
+    instance_id: str | None = None
+    block_size: BlockSize | None = None
+
+    @property
+    def adapter(self) -> str | None:
+        """As the index names it."""
+        if self.lora_name:
+            return self.lora_name
+        return None if self.lora_id is None else f"#{self.lora_id}"
+
+
+class TokenQuery(_Query):
+    """Body of ``POST /query``."""
+
+    token_ids: list[int]
+
+
+class HashQuery(_Query):
+    """Body of ``POST /query_by_hash``: chained XXH3-64 hashes, in order; ``block_hash`` is an older name."""
+
+    seq_hashes: list[Hash] = Field(default_factory=list)
+    block_hash: list[Hash] | None = None
+
+    @model_validator(mode="after")
+    def _one_list(self) -> "HashQuery":
+        if self.block_hash is not None and self.seq_hashes:
+            raise ValueError("seq_hashes and block_hash are the same list")
+        return self
+
+
+Q = TypeVar("Q", bound=_Query)
+
+
+def index_routes(fleet: FleetDebug, executor: Executor, max_body_bytes: int) -> APIRouter:
+    """The routes.
+
+    Args:
+        executor: for long bodies.
+    """
+    routes = APIRouter()
+    dumps = asyncio.Semaphore(_MAX_DUMPS)
+
+    @routes.get("/debug/index/dump", response_class=StreamingResponse, responses={503: {}})
+    async def dump(worker: str | None = None) -> Response:
+        """The index as NDJSON, for a router that starts; at most two at a time."""
+        if dumps.locked():
+            raise HTTPException(503, "two dumps are under way", {"Retry-After": "1"})
+        await dumps.acquire()
+        return _Dump(fleet, worker, dumps)
+
+    @routes.post("/query", responses={400: {}, 413: {}})
+    async def query(request: Request) -> Response:
+        """How many tokens of a prompt each worker holds, in all and by medium and rank."""
+        body = await _body(request, max_body_bytes)
+        loop = asyncio.get_running_loop()
+        asked, prompt = await loop.run_in_executor(executor, _read_tokens, body)
+        prefix = PrefixQuery(
+            asked.model,
+            asked.adapter,
+            asked.cache_salt,
+            lambda geometry: prompt.keys(geometry[0], is_eagle=geometry[1]),
+            asked.block_size,
+        )
+        return _answer(asked, fleet.index.query(prefix))
+
+    @routes.post("/query_by_hash", responses={400: {}, 413: {}})
+    async def query_by_hash(request: Request) -> Response:
+        """The same for a prompt whose block hashes are known."""
+        body = await _body(request, max_body_bytes)
+        loop = asyncio.get_running_loop()
+        asked = await loop.run_in_executor(executor, _read, HashQuery, body)
+        keys = [BlockKey(one & _U64) for one in asked.block_hash or asked.seq_hashes]
+
+        def keys_of(_: Geometry) -> Sequence[BlockKey]:
+            return keys
+
+        prefix = PrefixQuery(
+            asked.model, asked.adapter, asked.cache_salt, keys_of, asked.block_size
+        )
+        return _answer(asked, fleet.index.query(prefix))
+
+    return routes
+
+
+class _Dump(StreamingResponse):
+    """A dump that makes room for another one when it ends, however it does."""
+
+    def __init__(self, fleet: FleetDebug, worker: str | None, dumps: asyncio.Semaphore) -> None:
+        lines = dump_index(fleet.index, fleet.intake, fleet.clock, worker)
+        super().__init__(lines, media_type="application/x-ndjson")
+        self._dumps = dumps
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            self._dumps.release()
+
+
+async def _body(request: Request, max_body_bytes: int) -> bytes:
+    try:
+        return await read_body(request.receive, max_body_bytes)
+    except BodyTooLargeError as error:
+        raise HTTPException(413, "the request body is too long") from error
+
+
+def _read(kind: type[Q], body: bytes) -> Q:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise HTTPException(400, plain(f"{place or 'body'}: {first['msg']}")) from error
+
+
+def _read_tokens(body: bytes) -> tuple[TokenQuery, Prompt]:
+    """The query, and its prompt with the keys at the block size that is asked for."""
+    asked = _read(TokenQuery, body)
+    try:
+        prompt = Prompt(pack_tokens(asked.token_ids), asked.model, asked.adapter, asked.cache_salt)
+    except TokenRangeError as error:
+        raise HTTPException(400, f"token_ids: {error}") from error
+    if asked.block_size is not None:
+        prompt.keys(asked.block_size)
+    return asked, prompt
+
+
+def _answer(asked: _Query, found: Sequence[HeldPrefix]) -> Response:
+    """Tenant → worker → tokens held: the longest run, by medium, and by rank."""
+    instances: dict[str, dict[str, object]] = {}
+    for held in found:
+        worker = held.rank.worker
+        if asked.instance_id not in (None, worker):
+            continue
+        of_worker = instances.setdefault(worker, {"longest_matched": 0, "DP": {}})
+        _add(of_worker, held)
+    return Response(orjson.dumps({asked.tenant_id: instances}), media_type="application/json")
+
+
+def _add(of_worker: dict[str, object], held: HeldPrefix) -> None:
+    ranks = of_worker["DP"]
+    assert isinstance(ranks, dict)
+    ranks[str(held.rank.dp_rank)] = held.matched_tokens
+    tokens = {name: held.on_tier[tier] * held.block_size for tier, name in _MEDIA.items()}
+    for name, count in ({"longest_matched": held.matched_tokens} | tokens).items():
+        before = of_worker.get(name, 0)
+        assert isinstance(before, int)
+        of_worker[name] = max(before, count)

@@ -319,6 +319,8 @@ class RankLedger:
             unknown = self._remove_from_all(groups, tier, hashes, now)
         if len(unknown) < len(hashes):
             self.last_removal_at[tier] = now
+            if tier is Tier.HOST and self.history.is_partial:
+                self.history.note_gone(set(hashes).difference(unknown))
         return self._note_unknown(tier, unknown) if unknown else []
 
     def _remove_from_all(

@@ -5,6 +5,7 @@ loss stops mattering when no claim is older than it, a rank that owes events and
 is one whose reports contradict its claims, until one agrees again.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ from indexer.identity import ClaimSkip
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
 from indexer.match import Geometry, Prompt, RankMatch
-from indexer.parity import Parity
+from indexer.parity import SETTLE_S, Parity
 from indexer.predictions import withdraw
 from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.shortfalls import Shortfalls, Wrong
-from indexer.stream_status import ReplayTrouble
 from indexer.snapshots import RankSnapshot
+from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import (
     HARMLESS_SKIPS,
@@ -40,6 +41,7 @@ from protocol import (
 
 DEFAULT_BLOCK_SIZE = 16
 _MAX_LOOKUPS = 4
+_HEARD = (Trust.EXACT, Trust.JOINED, Trust.DEGRADED)  # whose events come without a break by now
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class RankBook:
         self.num_awaited = 0
         self.resets: Counter[ForgetReason] = Counter()
         self.last_batch_at: float | None = None
+        self.heard_since = now  # since then no store or removal was missed
         self.awaited_since: float | None = None
         self.disconnected_since: float | None = None
         self._limits = limits
@@ -128,19 +131,21 @@ class RankBook:
         self.num_batches += 1
         self.last_seq = self.last_seq if seq is None else seq
         self.last_batch_at = now
+        if self.awaited_since is not None and now - self.awaited_since >= SETTLE_S:
+            self.parity.clear()  # events of what was served in the silence may never come
         self.awaited_since, self.num_awaited = None, 0
         if not self.is_believed:
             self.ledger.skips[ClaimSkip.UNBELIEVED] += 1
             return
         if any(reason not in HARMLESS_SKIPS for reason in batch.skipped):
-            self.ledger.history.lose()  # it may have been a store
+            self._miss(now)  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
         if len(self.ledger.geometries) > 1 or self.geometry not in self.ledger.geometries:
             self._settle_lookups()
         if self.ledger.was_cleared:
             self._settle_slot()
             self._on_cleared()
-        if strange and self._said is Trust.EXACT:
+        if strange and self._said in _HEARD and self._knows_copies:
             self._note_strange(strange, now)
 
     def forget(self, reason: ForgetReason, now: float) -> None:
@@ -150,6 +155,7 @@ class RankBook:
         self.last_seq = None
         self._settle_slot()
         self._settle_lookups()
+        self.heard_since = now
         self.dispatches.clear()
         self._reset_suspicions()
         self.parity.clear()
@@ -160,7 +166,7 @@ class RankBook:
         record = self.losses.setdefault(cause, LossRecord())
         record.count += 1
         record.last_at = now
-        self.ledger.history.lose()
+        self._miss(now)
         self.ledger.doubt(now + self._limits.doubt_ttl_s)
 
     def set_trust(self, trust: Trust) -> None:
@@ -179,8 +185,13 @@ class RankBook:
     def note_evicted(self, num_blocks: int) -> None:
         """So many claims were given up for want of room: the others are true, but not all."""
         self.ledger.skips[ClaimSkip.EVICTED] += num_blocks
-        self.ledger.history.lose()
+        self._miss(math.inf)
         self._is_incomplete = True
+
+    @property
+    def _knows_copies(self) -> bool:
+        """Whether each removal from HOST is accounted for; after missed stores only without second copies."""
+        return self.ledger.history.is_known or not any(self.ledger.claims.duplicates.values())
 
     # What requests say
 
@@ -224,9 +235,18 @@ class RankBook:
             self.shortfalls.agree()
         elif verdict is Verdict.CONTRADICTS:
             self._purge(self.shortfalls.add(blocks, cached, at_decision, decided_at, now), now)
-        is_exact = at_decision.trust is Trust.EXACT and self.trust(now) is Trust.EXACT
-        if dispatch is not None and is_exact and self.ledger.history.is_complete:
+        if dispatch is not None and at_decision.trust is self.trust(now):
+            self._audit(dispatch, blocks, cached, at_decision.trust, now)
+
+    def _audit(
+        self, dispatch: Dispatch, blocks: PromptBlocks, cached: int, trust: Trust, now: float
+    ) -> None:
+        """Have the report judged, where enough is known: of a joined rank only what left it since."""
+        history = self.ledger.history
+        if trust is Trust.EXACT and history.is_complete:
             self.audit.add(dispatch, blocks, cached, now)
+        elif trust is Trust.JOINED is self._said and history.is_partial and self._knows_copies:
+            self.audit.add(dispatch, blocks, cached, now, heard_since=self.heard_since)
 
     # What follows
 
@@ -289,6 +309,20 @@ class RankBook:
             return PromptBlocks(prompt.space(size, is_eagle=is_eagle), (), prompt.tokens)
         return prompt.blocks(self.geometry)
 
+    def snapshot(self, spaces: Mapping[int, Space], now: float) -> RankSnapshot:
+        """All that is claimed of the rank; O(blocks held)."""
+        ledger = self.ledger.snapshot()
+        return RankSnapshot(
+            self.rank, self.spec, self.trust(now), self.last_seq, now, ledger, spaces
+        )
+
+    def restored(self, seq: int | None, now: float, *, is_doubted: bool) -> None:
+        """The ledger has been filled from a snapshot that was taken after batch ``seq``."""
+        self.last_seq = seq
+        if is_doubted:
+            self.ledger.doubt(now + self._limits.doubt_ttl_s)
+        self._settle_lookups()
+
     def tick(self, now: float) -> None:
         """Expire what is too old."""
         claims, limits = self.ledger.claims, self._limits
@@ -307,20 +341,6 @@ class RankBook:
         self.ledger.claims.close()
 
     def state(self, now: float) -> RankState:
-    def snapshot(self, spaces: Mapping[int, Space], now: float) -> RankSnapshot:
-        """All that is claimed of the rank; O(blocks held)."""
-        ledger = self.ledger.snapshot()
-        return RankSnapshot(
-            self.rank, self.spec, self.trust(now), self.last_seq, now, ledger, spaces
-        )
-
-    def restored(self, seq: int | None, now: float, *, is_doubted: bool) -> None:
-        """The ledger has been filled from a snapshot that was taken after batch ``seq``."""
-        self.last_seq = seq
-        if is_doubted:
-            self.ledger.doubt(now + self._limits.doubt_ttl_s)
-        self._settle_lookups()
-
         """A snapshot."""
         ledger, counters = self.ledger, self.evidence.counters
         groups = ledger.groups.values()
@@ -375,6 +395,11 @@ class RankBook:
         self.audit.clear()
         self.strange_removals = StrangeRemovals()
 
+    def _miss(self, until: float) -> None:
+        """Stores and removals may have been missed up to then; infinity: no removal is one by event alone."""
+        self.ledger.history.lose()
+        self.heard_since = math.nextafter(until, math.inf)
+
     def _note_strange(self, hashes: list[EngineHash], now: float) -> None:
         strange = self.strange_removals
         if not strange.num_blocks or now - strange.last_at > self._limits.finding_hold_s:
@@ -390,7 +415,7 @@ class RankBook:
         self._is_contradicted = self._is_incomplete = True
         self.ledger.clear(now)
         self._settle_slot()
-        self.ledger.history.lose()
+        self._miss(now)
         self.parity.clear()
         self.audit.clear()
         for shortfall in self.shortfalls.rows[wrong].shortfalls:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
-from router.engine_metrics import read_metrics
+from router.engine_metrics import EngineMetrics, EngineReuse, read_metrics
 from router.storage_use import sglang_storage
 
 MAX_RANKS = DEFAULT_STREAM_LIMITS.max_dp_rank + 1
@@ -38,6 +38,7 @@ class WorkerAnswers:
         server_info: ``/server_info`` or ``/get_server_info``.
         event_sources: ``/kv_event_sources``.
         metrics: ``/metrics``, as text.
+        is_sleeping, is_paused: the routes of these names.
     """
 
     models: object = None
@@ -45,6 +46,13 @@ class WorkerAnswers:
     version: object = None
     event_sources: object = None
     metrics: str | None = None
+    is_sleeping: object = None
+    is_paused: object = None
+
+    @property
+    def tells_sleep(self) -> bool:
+        """Whether a route says if the engine takes requests."""
+        return self.is_sleeping is not None or self.is_paused is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,9 @@ class Discovered:
         cards: its entries of ``/v1/models``, fit to be shown.
         faults: what it says and could not be taken, each named; the first few.
         num_faults: all of them.
-        is_asleep: it says that it sleeps: requests would wait until somebody wakes it.
+        is_asleep: it says that it sleeps, or is paused: requests would wait until somebody wakes it.
+        tells_sleep: it has routes that say so.
+        reuse: by data-parallel rank, what its own counters say.
     """
 
     spec: WorkerSpec
@@ -63,6 +73,8 @@ class Discovered:
     is_asleep: bool = False
     faults: tuple[str, ...] = ()
     num_faults: int = 0
+    tells_sleep: bool = False
+    reuse: Mapping[int, EngineReuse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +101,26 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
     read = AnswerFields()
     cards = read.cards(answers.models)
     info = fields_of(answers.server_info)
-    is_asleep = False
+    metrics = read_metrics(answers.metrics or "")
     if "served_model_name" in info or "tokenizer_path" in info or "kv_events" in info:
         spec = _sglang(worker, url, cards, info, read)
     else:
-        spec, is_asleep = _vllm(worker, url, cards, answers, read)
-    return Discovered(spec, cards, is_asleep, tuple(read.faults), read.num_faults)
+        spec = _vllm(worker, url, cards, answers, metrics, read)
+    return Discovered(
+        spec,
+        cards,
+        metrics.is_asleep or says_asleep(answers.is_sleeping, answers.is_paused),
+        tuple(read.faults),
+        read.num_faults,
+        answers.tells_sleep,
+        metrics.reuse,
+    )
+
+
+def says_asleep(is_sleeping: object, is_paused: object) -> bool:
+    """What ``/is_sleeping`` and ``/is_paused`` answered, parsed; anything but a plain yes is a no."""
+    sleeps = fields_of(is_sleeping).get("is_sleeping") is True
+    return sleeps or fields_of(is_paused).get("is_paused") is True
 
 
 def with_named_events(found: Discovered, named: NamedEvents) -> Discovered:
@@ -195,20 +221,19 @@ def _vllm(
     url: str,
     cards: Sequence[Mapping[str, object]],
     answers: WorkerAnswers,
+    metrics: EngineMetrics,
     read: AnswerFields,
-) -> tuple[WorkerSpec, bool]:
-    """The specification, and whether the engine is asleep."""
+) -> WorkerSpec:
     names = _names(cards)
     if not names.models:
         raise _no_model("/v1/models names no model", read)
     model = names.models[0]
     sources = _vllm_sources(worker, url, _by_rank(answers.event_sources), read)
-    metrics = read_metrics(answers.metrics or "")
     num_ranks = max([source.rank.dp_rank + 1 for source in sources] + [len(metrics.engines), 1])
     _refuse_too_many(num_ranks)
     version = read.text(fields_of(answers.version).get("version"), "version")
     is_vllm = version is not None or answers.event_sources is not None or bool(metrics.engines)
-    spec = WorkerSpec(
+    return WorkerSpec(
         worker=worker,
         url=url,
         model=model,
@@ -222,7 +247,6 @@ def _vllm(
         aliases=names.models[1:],
         adapters=names.adapters,
     )
-    return spec, metrics.is_asleep
 
 
 def _vllm_sources(

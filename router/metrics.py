@@ -14,6 +14,7 @@ from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from router.connections import ConnectionGuard
 from router.counters import DataCounters
+from router.engine_counters import engine_reuse
 from router.index_metrics import index_metrics
 from router.metric_families import by_one, counter, gauge, gauges
 from router.registry import Registry
@@ -157,6 +158,7 @@ class RouterCollector(Collector):
         yield gauges(
             "worker_faults", "What a worker says and could not be taken.", ("worker",), faults
         )
+        yield from engine_reuse(records)
         loads = self._sources.planner.rank_loads(self._sources.clock())
         in_flight = [((one.rank.worker, str(one.rank.dp_rank)), one.in_flight) for one in loads]
         yield gauges(

@@ -9,12 +9,18 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 
 from protocol import WorkerId
-from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
+from router.discovery import (
+    Discovered,
+    NotAWorkerError,
+    WorkerAnswers,
+    describe_worker,
+    says_asleep,
+)
 from router.hops import LOOP_STATUS, Hops
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -40,7 +46,7 @@ class Prober:
         self._timeouts = timeouts
 
     async def describe(self, worker: WorkerId, url: str) -> Discovered:
-        """Learn the worker behind a URL, in three to seven calls.
+        """Learn the worker behind a URL, in four to nine calls.
 
         Raises:
             ProbeError: it cannot be reached, is not healthy, or describes no model.
@@ -51,8 +57,10 @@ class Prober:
         info = _parsed(await self._get(f"{url}/server_info"))
         if info is None:
             info = _parsed(await self._get(f"{url}/get_server_info"))
-        answers = WorkerAnswers(models=models, server_info=info)
-        if not isinstance(info, dict) or "tokenizer_path" not in info:
+        answers = WorkerAnswers(models, info)
+        if isinstance(info, dict) and "tokenizer_path" in info:
+            answers = await self._sglang(url, answers)
+        else:
             answers = await self._vllm(url, answers)
         try:
             return describe_worker(worker, url, answers)
@@ -67,15 +75,41 @@ class Prober:
             return str(error)
         return f"{url}/health is not there" if body is None else None
 
+    async def is_asleep(self, url: str) -> bool | None:
+        """Whether the worker says that it sleeps or is paused; None where it does not say."""
+        sleeping, paused = await self._optional(url, "is_sleeping", "is_paused")
+        return None if sleeping is None is paused else says_asleep(sleeping, paused)
+
+    async def _sglang(self, url: str, known: WorkerAnswers) -> WorkerAnswers:
+        try:
+            return replace(known, metrics=await self._metrics(url))
+        except ProbeError:
+            return known  # it tells nothing there that is needed
+
     async def _vllm(self, url: str, known: WorkerAnswers) -> WorkerAnswers:
-        metrics = await self._get(f"{url}/metrics")
-        return WorkerAnswers(
-            models=known.models,
-            server_info=known.server_info,
+        sleeping, paused = await self._optional(url, "is_sleeping", "is_paused")
+        return replace(
+            known,
+            metrics=await self._metrics(url),
             version=_parsed(await self._get(f"{url}/version")),
             event_sources=_parsed(await self._get(f"{url}/kv_event_sources")),
-            metrics=None if metrics is None else metrics.decode("utf-8", "replace"),
+            is_sleeping=sleeping,
+            is_paused=paused,
         )
+
+    async def _metrics(self, url: str) -> str | None:
+        metrics = await self._get(f"{url}/metrics")
+        return None if metrics is None else metrics.decode("utf-8", "replace")
+
+    async def _optional(self, url: str, *routes: str) -> list[object]:
+        """What each route answers, parsed; None where it does not, for whatever reason."""
+        answers: list[object] = []
+        for route in routes:
+            try:
+                answers.append(_parsed(await self._get(f"{url}/{route}", self._timeouts.health_s)))
+            except ProbeError:
+                answers.append(None)
+        return answers
 
     async def _get(self, url: str, timeout_s: float | None = None) -> bytes | None:
         """The body of a 2xx answer; None where there is no such route.

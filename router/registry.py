@@ -7,7 +7,7 @@ cannot be reached stays listed and is tried again; it takes no part until it has
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from indexer.fleet_index import FleetIndex, is_same_cache
 from indexer.intake import Intake
@@ -223,6 +223,15 @@ class Registry:
                     "worker %s is unhealthy: %s, %d probes in a row", worker, reason, failures
                 )
                 self._outages.declare(worker)
+        self._settle(record)
+
+    def told_sleep(self, worker: WorkerId, *, is_asleep: bool) -> None:
+        """A worker says whether it sleeps or is paused."""
+        record = self._records.get(worker)
+        if record is None or record.discovered is None or record.discovered.is_asleep is is_asleep:
+            return
+        record.discovered = replace(record.discovered, is_asleep=is_asleep)
+        logger.info("worker %s %s", worker, "sleeps" if is_asleep else "is awake again")
         self._settle(record)
 
     # -- what the relay sees -----------------------------------------------------------------------

@@ -100,11 +100,15 @@ class Watcher:
             had_failed = not is_ok
 
     async def _probe(self, record: WorkerRecord) -> bool:
-        """Ask for its health once; True if it is well. What fails in any way is a failed probe."""
+        """Ask for its health once, and whether it sleeps; True if it is well. What fails in any way is a failed probe."""
         try:
             fault = await self._prober.why_unhealthy(record.url)
             if self._is_current(record):
                 self._registry.probed(record.worker, fault)
+            if fault is None and record.discovered is not None and record.discovered.tells_sleep:
+                is_asleep = await self._prober.is_asleep(record.url)
+                if is_asleep is not None and self._is_current(record):
+                    self._registry.told_sleep(record.worker, is_asleep=is_asleep)
             return fault is None
         except Exception:  # the supervisor of one worker's probes
             logger.exception("probing worker %s failed", record.worker)

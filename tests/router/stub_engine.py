@@ -27,7 +27,11 @@ async def answer_chat(peer: Peer) -> None:
 
 @dataclass
 class StubEngine:
-    """What the engine says of itself; change it and the router learns it anew."""
+    """What the engine says of itself; change it and the router learns it anew.
+
+    Attributes:
+        pages: by path: a text as it stands, anything else as JSON.
+    """
 
     worker: StubWorker
     pages: dict[str, object] = field(default_factory=dict)
@@ -64,7 +68,10 @@ async def stub_engine(
         if target == "/health":
             await peer.send(response(b"", status=200 if engine.is_healthy else 503))
         elif target in engine.pages:
-            await peer.send(response(json.dumps(engine.pages[target]).encode()))
+            page = engine.pages[target]
+            await peer.send(
+                response((page if isinstance(page, str) else json.dumps(page)).encode())
+            )
         elif peer.request.method == "GET":
             await peer.send(response(b"{}", status=404))
         else:

@@ -129,6 +129,57 @@ async def test_a_dead_worker_is_excluded_and_restored_unaided() -> None:
             await until(lambda: state(one, worker) is WorkerState.SERVING)
 
 
+def sleep_state(*, is_awake: bool) -> str:
+    """vLLM's metric."""
+    name = 'vllm:engine_sleep_state{engine="0",model_name="m",sleep_state'
+    return f'{name}="awake"}} {is_awake:d}.0\n{name}="discard_all"}} {not is_awake:d}.0\n'
+
+
+@pytest.mark.parametrize("route", ["/metrics", "/is_sleeping", "/is_paused"])
+@pytest.mark.parametrize("is_sglang", [False, True])
+async def test_an_engine_that_sleeps_is_no_candidate_until_it_wakes(
+    route: str, *, is_sglang: bool
+) -> None:
+    def say(*, is_awake: bool) -> None:
+        name = route.removeprefix("/")
+        text = sleep_state(is_awake=is_awake)
+        engine.pages[route] = text if route == "/metrics" else {name: not is_awake}
+
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            if not is_sglang:
+                engine.pages["/version"] = {"version": "0.32.0"}
+                del engine.pages["/server_info"]
+            elif route != "/metrics":
+                return  # routes of vLLM alone
+            say(is_awake=True)
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            for _ in range(2):
+                assert one.plan() == worker
+                say(is_awake=False)
+                await until(lambda: state(one, worker) is WorkerState.SLEEPING)
+                assert one.plan() == ""
+                say(is_awake=True)
+                await until(lambda: state(one, worker) is WorkerState.SERVING)
+
+
+async def test_sleep_is_asked_for_with_each_probe() -> None:
+    """Not only when a worker is learned again, half a minute later."""
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one, WatchTimes(0.02, 1_000.0)) as watcher:
+            del engine.pages["/server_info"]
+            engine.pages |= {"/version": {"version": "1"}, "/is_paused": {"is_paused": False}}
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            engine.pages["/is_paused"] = {"is_paused": True}
+            await until(lambda: state(one, worker) is WorkerState.SLEEPING)
+            engine.pages["/is_paused"] = ["odd"]
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+
+
 async def test_a_removed_worker_is_watched_no_longer() -> None:
     with fleet() as one:
         async with stub_engine() as engine, watching(one) as watcher:

@@ -43,7 +43,7 @@ class RawPublisher:
     Attributes:
         endpoint, replay_endpoint: where it is bound.
         requests: first numbers that were asked for.
-        num_subscribers: subscriptions in force.
+        num_subscribers: subscriptions in force; ``num_subscriptions``, how many there ever were.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RawPublisher:
         self._changes = changes
         self.answer = answer
         self.requests: list[int] = []
-        self.num_subscribers = 0
+        self.num_subscribers = self.num_subscriptions = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._live = self._socket(zmq.XPUB, self._on_subscription)
         self._live.set(zmq.XPUB_VERBOSER, 1)
@@ -98,7 +98,9 @@ class RawPublisher:
         return socket
 
     def _on_subscription(self, frames: list[bytes]) -> None:
-        self.num_subscribers += 1 if frames[0][:1] == b"\x01" else -1
+        is_begun = frames[0][:1] == b"\x01"
+        self.num_subscribers += 1 if is_begun else -1
+        self.num_subscriptions += is_begun
 
     def _on_request(self, frames: list[bytes]) -> None:
         with contextlib.suppress(BadFramesError):

@@ -124,7 +124,7 @@ async def test_one_topic_is_one_workers() -> None:
         publisher.send(0, payload(1), b"kv")
         await one.fleet.claims(first, 1)
         one.fleet.subscriber.unsubscribe(first)
-        await one.fleet.changes.until(lambda: one.fleet.intake.is_connected(second))
+        await one.fleet.changes.until(lambda: publisher.num_subscriptions == 2)
         publisher.send(1, payload(2), b"kv")
         await one.fleet.claims(second, 2)
 
@@ -249,7 +249,7 @@ async def test_a_worker_that_leaves_frees_its_topic_and_at_last_the_port() -> No
         publisher.send(1, payload(2), b"kv@w")
         one.fleet.subscriber.subscribe(listened)  # at once: the port is still bound
         assert one.fleet.count("open_failures") == 0
-        await one.fleet.changes.until(lambda: publisher.num_subscribers > 0)
+        await one.fleet.changes.until(lambda: publisher.num_subscriptions == 2)
         assert one.fleet.sink.claims[listened.rank] == set()
         one.fleet.subscriber.unsubscribe(listened)
 

@@ -10,7 +10,7 @@ the intake.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TypeAlias, assert_never
 
 import zmq
@@ -23,6 +23,7 @@ from indexer.long_reading import LongReading
 from indexer.name_lookups import Resolve
 from indexer.socket_limits import DEFAULT_SOCKET_LIMITS, SocketLimits
 from indexer.socket_table import Sockets, SocketTable
+from indexer.source_feed import SourceCounters
 from indexer.source_sockets import Change
 from indexer.watched_sockets import SOCKET_FAULTS
 from protocol import EventSource
@@ -30,6 +31,7 @@ from protocol import EventSource
 logger = logging.getLogger(__name__)
 
 _Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
+_SOURCE_COUNTERS = tuple(one.name for one in fields(SourceCounters))
 
 
 @dataclass(slots=True)
@@ -226,7 +228,10 @@ class EventSubscriber:
             asdict(self.counters)
             | asdict(self._table.traffic())
             | {"stray_messages": self._intake.num_stray_messages},
-            {rank: asdict(counters) for rank, counters in by_rank.items()},
+            {
+                rank: {name: getattr(counters, name) for name in _SOURCE_COUNTERS}
+                for rank, counters in by_rank.items()
+            },
         )
 
     def tick(self) -> None:

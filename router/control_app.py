@@ -25,7 +25,7 @@ from router.config import WorkerEntry
 from router.errors import ErrorKind, FrontDoorError
 from router.fleet_debug import FleetDebug
 from router.index_routes import index_routes
-from router.metrics import MetricSources, exposition
+from router.metrics import MetricSources, scrape
 from router.plain_text import plain
 from router.prompt_reader import PromptReader, ReadRequest
 from router.registry import RegistryFullError, UnknownWorkerError, WorkerExistsError
@@ -202,7 +202,8 @@ def _debug(parts: ControlParts) -> APIRouter:
     @routes.get("/metrics")
     async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(exposition(parts.metrics), media_type=CONTENT_TYPE_LATEST)
+        text = await scrape(parts.metrics, parts.executor)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     @routes.get("/debug/workers")
     async def workers() -> list[WorkerDebugView]:

@@ -1,12 +1,14 @@
 """Families of metrics from plain numbers: names get the prefix, counts get their labels."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 _Name = TypeVar("_Name", bound=str)
 Labelled: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
+Reading: TypeAlias = Callable[[], Iterable[Metric]]
+"""Numbers that were read, to be made metrics of once."""
 
 
 def counter(name: str, text: str, labels: tuple[str, ...], values: Labelled) -> Metric:

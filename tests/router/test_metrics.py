@@ -1,7 +1,9 @@
 """Metrics of index and streams: each counts what it says, and a worker that goes takes its series along."""
 
+import asyncio
 import gc
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -30,7 +32,7 @@ from protocol import (
 )
 from router.counters import DataCounters
 from router.index_metrics import index_bytes
-from router.metrics import MetricSources, exposition
+from router.metrics import MetricSources, exposition, scrape
 from router.ticker import Ticker
 from tests.router.brains import TestFleet, fleet, source
 
@@ -40,10 +42,9 @@ WALL_OFFSET_S = 5000.0
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def scrape(one: TestFleet) -> Samples:
-    """Every sample, by name and labels."""
+def sources_of(one: TestFleet) -> MetricSources:
     brains = one.brains
-    sources = MetricSources(
+    return MetricSources(
         DataCounters(),
         brains.planner,
         brains.index,
@@ -54,9 +55,13 @@ def scrape(one: TestFleet) -> Samples:
         one.clock,
         lambda: one.clock.now + WALL_OFFSET_S,
     )
+
+
+def samples_of(one: TestFleet) -> Samples:
+    """Every sample, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(exposition(sources).decode())
+        for family in text_string_to_metric_families(exposition(sources_of(one)).decode())
         for sample in family.samples
     }
 
@@ -87,7 +92,7 @@ def test_what_a_stream_brings_is_counted_by_rank_and_tier() -> None:
         one.clock.now += 2.0
         live(one, spoken, 2, ts=one.clock.now + WALL_OFFSET_S - 0.25)
         one.clock.now += 3.0
-        samples = scrape(one)
+        samples = samples_of(one)
     assert of_rank(samples, "stream_batches_total") == 3
     assert of_rank(samples, "stream_events_total") == 6
     assert of_rank(samples, "stream_connected") == 1
@@ -119,7 +124,7 @@ def test_gaps_replays_losses_and_resets_are_counted_by_cause() -> None:
         intake.on_replay(spoken, replay_frames(b"", ReplayEnd()), one.clock.now)
         live(one, spoken, 3, stored(2))  # again
         live(one, spoken, 0, stored(5), ts=1.0)  # another process
-        samples = scrape(one)
+        samples = samples_of(one)
     assert of_rank(samples, "stream_gaps_total") == 1
     assert of_rank(samples, "stream_losses_total") >= 1
     assert of_rank(samples, "stream_lost_batches_total") >= 2
@@ -145,7 +150,7 @@ def test_what_cannot_be_read_is_counted_with_its_reason() -> None:
             frames = live_frames(LiveMessage(b"", seq, payload))
             one.brains.intake.on_live(spoken, frames, one.clock.now)
         one.brains.intake.on_live(spoken, [b"x"], one.clock.now)
-        samples = scrape(one)
+        samples = samples_of(one)
     assert of_rank(samples, "stream_skipped_total", reason="unknown_event") == 1
     assert of_rank(samples, "stream_unreadable_total") == 1
     assert of_rank(samples, "event_source_total", kind="bad_frames") == 1
@@ -160,7 +165,7 @@ def test_evidence_and_contradictions_are_counted_by_rank() -> None:
         index.observe(RANK, prompt, now)
         held = index.match(prompt, [RANK], now)[0]
         index.report(RANK, prompt, 0, held, now, now)
-        samples = scrape(one)
+        samples = samples_of(one)
     assert of_rank(samples, "rank_observed") > 0
     assert samples["kvroute_index_observed", ()] == of_rank(samples, "rank_observed")
     assert of_rank(samples, "rank_served_total") == 1
@@ -175,7 +180,7 @@ def test_every_finding_and_trust_has_a_series_and_those_there_are_count() -> Non
     with fleet() as one:
         one.learn()
         one.learn("w1", sources=(source("w1"),))
-        samples = scrape(one)
+        samples = samples_of(one)
     findings = {kind: samples["kvroute_findings", (("kind", str(kind)),)] for kind in FindingKind}
     assert findings[FindingKind.EVENTS_MISSING] == 1
     assert findings[FindingKind.REPLAY_OFF] == 1
@@ -191,9 +196,9 @@ def test_a_worker_that_goes_takes_its_series_along() -> None:
             one.learn(name, sources=(spoken,))
             one.brains.intake.on_connected(spoken, one.clock.now)
             live(one, spoken, 0, stored(1))
-        assert any(("worker", "w0") in labels for _, labels in scrape(one))
+        assert any(("worker", "w0") in labels for _, labels in samples_of(one))
         one.registry.remove(WorkerId("w0"))
-        samples = scrape(one)
+        samples = samples_of(one)
     workers = {value for _, labels in samples for name, value in labels if name == "worker"}
     assert workers == {"w1"}
 
@@ -207,8 +212,26 @@ def test_label_values_are_of_closed_sets_or_name_ranks() -> None:
         one.brains.intake.on_connected(spoken, one.clock.now)
         event = BlockStored([1], None, [1, 2, 3, 4], 4, odd, 1, odd, odd, odd, None, 3, odd)
         live(one, spoken, 0, event)
-        samples = scrape(one)
+        samples = samples_of(one)
     assert not any(odd in value for _, labels in samples for _, value in labels)
+
+
+async def test_a_scrape_says_the_same_and_leaves_the_loop_to_others() -> None:
+    num_turns = 0
+
+    async def other() -> None:
+        nonlocal num_turns
+        while True:
+            await asyncio.sleep(0)
+            num_turns += 1
+
+    with fleet() as one, ThreadPoolExecutor(1) as executor:
+        one.learn(sources=(source(),))
+        task = asyncio.ensure_future(other())
+        text = await scrape(sources_of(one), executor)
+        assert text == exposition(sources_of(one))
+        task.cancel()
+    assert num_turns >= 5  # between the parts
 
 
 @pytest.mark.parametrize("num_ranks", [1, 8])

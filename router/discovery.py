@@ -18,6 +18,7 @@ from indexer.stream_limits import DEFAULT_STREAM_LIMITS
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
 from router.engine_metrics import EngineMetrics, EngineReuse, read_metrics
+from router.event_topics import topic_of
 from router.storage_use import sglang_storage
 
 MAX_RANKS = DEFAULT_STREAM_LIMITS.max_dp_rank + 1
@@ -49,11 +50,6 @@ class WorkerAnswers:
     is_sleeping: object = None
     is_paused: object = None
 
-    @property
-    def tells_sleep(self) -> bool:
-        """Whether a route says if the engine takes requests."""
-        return self.is_sleeping is not None or self.is_paused is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
@@ -64,7 +60,7 @@ class Discovered:
         faults: what it says and could not be taken, each named; the first few.
         num_faults: all of them.
         is_asleep: it says that it sleeps, or is paused: requests would wait until somebody wakes it.
-        tells_sleep: it has routes that say so.
+        tells_sleep: it says somewhere whether it does.
         reuse: by data-parallel rank, what its own counters say.
     """
 
@@ -79,16 +75,19 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class NamedEvents:
-    """Event endpoints that somebody names for an engine that does not tell its own.
+    """Event endpoints that somebody names for an engine that does not tell its own, or cannot.
 
     Attributes:
         endpoint: ``tcp://host:port`` of rank 0; further ranks have the ports after it.
         replay_endpoint: likewise; None where there is none.
+        topic: may have fields (`topic_of`).
+        is_bound: the router binds the endpoint, and the engine connects to it.
     """
 
     endpoint: str
     replay_endpoint: str | None = None
     topic: str = ""
+    is_bound: bool = False
 
 
 def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Discovered:
@@ -106,13 +105,14 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
         spec = _sglang(worker, url, cards, info, read)
     else:
         spec = _vllm(worker, url, cards, answers, metrics, read)
+    has_routes = answers.is_sleeping is not None or answers.is_paused is not None
     return Discovered(
         spec,
         cards,
         metrics.is_asleep or says_asleep(answers.is_sleeping, answers.is_paused),
         tuple(read.faults),
         read.num_faults,
-        answers.tells_sleep,
+        has_routes or metrics.tells_sleep,
         metrics.reuse,
     )
 
@@ -126,12 +126,15 @@ def says_asleep(is_sleeping: object, is_paused: object) -> bool:
 def with_named_events(found: Discovered, named: NamedEvents) -> Discovered:
     """The worker with these event endpoints instead of its own, one a rank while ports last."""
     spec = found.spec
+    topic = topic_of(named.topic, spec)
     sources = []
     for rank in spec.ranks:
-        endpoint = _endpoint_of_rank(named.endpoint, rank.dp_rank, spec.url)
+        reached = _endpoint_of_rank(named.endpoint, rank.dp_rank, spec.url)
+        bound = _port_of_rank(named.endpoint, rank.dp_rank)
         replay = _endpoint_of_rank(named.replay_endpoint, rank.dp_rank, spec.url)
-        if endpoint is not None:
-            sources.append(EventSource(rank, endpoint, replay, named.topic))
+        if reached is not None:
+            endpoint = bound if named.is_bound else reached
+            sources.append(EventSource(rank, endpoint, replay, topic, is_bound=named.is_bound))
     return replace(found, spec=replace(spec, sources=tuple(sources)))
 
 
@@ -352,8 +355,13 @@ def _reachable_endpoint(value: object, url: str) -> str | None:
 
 
 def _endpoint_of_rank(base: str | None, dp_rank: int, url: str) -> str | None:
-    head, _, port = (base or "").rpartition(":")
-    return _reachable_endpoint(f"{head}:{int(port) + dp_rank}", url) if port.isdigit() else None
+    return None if base is None else _reachable_endpoint(_port_of_rank(base, dp_rank), url)
+
+
+def _port_of_rank(base: str, dp_rank: int) -> str:
+    """The base with the rank's port, which may be none."""
+    head, _, port = base.rpartition(":")
+    return f"{head}:{int(port) + dp_rank}" if port.isascii() and port.isdigit() else base
 
 
 def _reachable_host(host: str, url: str) -> str:

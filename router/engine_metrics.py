@@ -32,7 +32,8 @@ class EngineMetrics:
     Attributes:
         block_size: as the cache's configuration says, unchecked; None where it is not told.
         engines: data-parallel ranks that report.
-        is_asleep: every engine that tells its sleep state says that it is not awake.
+        tells_sleep: some engine tells its sleep state.
+        is_asleep: every engine that tells it says that it is not awake.
         reuse: by data-parallel rank, of those that count both prompt and cached tokens.
     """
 
@@ -40,6 +41,7 @@ class EngineMetrics:
     engines: frozenset[str] = field(default_factory=frozenset)
     is_asleep: bool = False
     reuse: Mapping[int, EngineReuse] = field(default_factory=dict)
+    tells_sleep: bool = False
 
 
 def read_metrics(text: str) -> EngineMetrics:
@@ -63,7 +65,8 @@ def read_metrics(text: str) -> EngineMetrics:
         elif name in _CACHED_TOKENS:
             _add(cached, labels, value)
     is_asleep = bool(awake) and not any(awake)
-    return EngineMetrics(block_size, frozenset(engines), is_asleep, _reuse(prompt, cached))
+    reuse = _reuse(prompt, cached)
+    return EngineMetrics(block_size, frozenset(engines), is_asleep, reuse, bool(awake))
 
 
 def _add(counts: dict[int, float], labels: str, value: str) -> None:

@@ -21,6 +21,7 @@ from router.discovery import (
     describe_worker,
     says_asleep,
 )
+from router.engine_metrics import read_metrics
 from router.hops import LOOP_STATUS, Hops
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -76,9 +77,18 @@ class Prober:
         return f"{url}/health is not there" if body is None else None
 
     async def is_asleep(self, url: str) -> bool | None:
-        """Whether the worker says that it sleeps or is paused; None where it does not say."""
+        """Whether the worker says that it sleeps or is paused; None where it does not say.
+
+        Its metrics, which are long, are read only where it has no routes for it.
+        """
         sleeping, paused = await self._optional(url, "is_sleeping", "is_paused")
-        return None if sleeping is None is paused else says_asleep(sleeping, paused)
+        if sleeping is not None or paused is not None:
+            return says_asleep(sleeping, paused)
+        try:
+            metrics = read_metrics(await self._metrics(url) or "")
+        except ProbeError:
+            return None
+        return metrics.is_asleep if metrics.tells_sleep else None
 
     async def _sglang(self, url: str, known: WorkerAnswers) -> WorkerAnswers:
         try:

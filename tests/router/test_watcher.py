@@ -165,18 +165,22 @@ async def test_an_engine_that_sleeps_is_no_candidate_until_it_wakes(
                 await until(lambda: state(one, worker) is WorkerState.SERVING)
 
 
-async def test_sleep_is_asked_for_with_each_probe() -> None:
+@pytest.mark.parametrize("route", ["/metrics", "/is_sleeping", "/is_paused"])
+async def test_sleep_is_asked_for_with_each_probe(route: str) -> None:
     """Not only when a worker is learned again, half a minute later."""
+    name = route.removeprefix("/")
+    awake: object = sleep_state(is_awake=True) if name == "metrics" else {name: False}
+    asleep: object = sleep_state(is_awake=False) if name == "metrics" else {name: True}
     with fleet() as one:
         async with stub_engine() as engine, watching(one, WatchTimes(0.02, 1_000.0)) as watcher:
             del engine.pages["/server_info"]
-            engine.pages |= {"/version": {"version": "1"}, "/is_paused": {"is_paused": False}}
+            engine.pages |= {"/version": {"version": "1"}, route: awake}
             worker = add(one, engine)
             watcher.wake()
             await until(lambda: state(one, worker) is WorkerState.SERVING)
-            engine.pages["/is_paused"] = {"is_paused": True}
+            engine.pages[route] = asleep
             await until(lambda: state(one, worker) is WorkerState.SLEEPING)
-            engine.pages["/is_paused"] = ["odd"]
+            engine.pages[route] = awake if name == "metrics" else ["odd"]
             await until(lambda: state(one, worker) is WorkerState.SERVING)
 
 

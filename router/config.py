@@ -39,7 +39,8 @@ from router.config_sources import (
     read_yaml,
     without_nones,
 )
-from router.worker_entry import WorkerEntry
+from router.event_topics import tells_workers_apart
+from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
 from scoring import PolicyName, RateName, with_hit_weights
 
 __all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
@@ -199,6 +200,37 @@ class Ready(_Section):
     recovery_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
 
 
+def _listened_as(entry: WorkerEntry) -> str | None:
+    """Endpoint and topic that the worker is heard by, as far as the configuration knows them."""
+    events = entry.events
+    if events is None or events.listen is None or tells_workers_apart(events.topic):
+        return None
+    return f"{events.listen} under {events.topic.rstrip('@')!r}"
+
+
+def _listed(value: object) -> object:
+    """A list as an environment variable or flag may spell it: JSON, or comma separated."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return orjson.loads(value)
+    return [part for part in (part.strip() for part in value.split(",")) if part]
+
+
+class BootstrapConfig(_Section):
+    """Routers of the same fleet, whose index this one takes over when it starts.
+
+    Attributes:
+        siblings: URLs of their control ports, asked in this order.
+        token: of their control ports.
+        timeout_s: for one worker, shared evenly by the siblings; then it recovers by itself.
+    """
+
+    siblings: Annotated[tuple[WorkerUrl, ...], NoDecode, BeforeValidator(_listed)] = ()
+    token: SecretStr | None = None
+    timeout_s: Seconds = 10.0
+
+
 class Drain(_Section):
     """What SIGTERM does; a second signal cuts both waits short.
 
@@ -217,15 +249,6 @@ def _refuse_twins(message: str, values: Sequence[str]) -> None:
             raise ValueError(message.format(index, value))
 
 
-def _listed(value: object) -> object:
-    """A list as an environment variable or flag may spell it: JSON, or comma separated."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        return orjson.loads(value)
-    return [part for part in (part.strip() for part in value.split(",")) if part]
-
-
 class RouterConfig(BaseSettings):
     """Everything that ``kvroute serve`` can be told.
 
@@ -240,6 +263,8 @@ class RouterConfig(BaseSettings):
         tokenizers: model name → directory with its tokenizer and chat template.
         tokenizer_backend: ``fast`` (fastokens), ``hf`` (tokenizers), or ``auto``: the fast one where it
             is installed and proves equal.
+        events: event endpoints of every worker that has none of its own here, in place of those that the engine
+            tells.
         worker_token: sent as bearer token in the router's own calls to workers.
         engine: rates that the cost is made of.
         names_worker: tell clients in headers which rank served them.
@@ -256,6 +281,7 @@ class RouterConfig(BaseSettings):
     control_port: Port = 8081
     control_token: SecretStr | None = None
     workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(_listed)] = ()
+    events: EventEndpoints | None = None
     worker_token: SecretStr | None = None
     policy: PolicyName = PolicyName.COST
     tokenizers: dict[str, Path] = Field(default_factory=dict)
@@ -267,6 +293,7 @@ class RouterConfig(BaseSettings):
     health: Health = Health()
     breaker: BreakerConfig = BreakerConfig()
     ready: Ready = Ready()
+    bootstrap: BootstrapConfig = BootstrapConfig()
     drain: Drain = Drain()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -283,6 +310,15 @@ class RouterConfig(BaseSettings):
             "workers.{}: a second worker named {!r}", [one.worker for one in self.workers]
         )
         _refuse_twins("workers.{}.url: a second worker at {}", [one.url for one in self.workers])
+        _refuse_twins(
+            "workers.{}.events: a second worker that is listened for at {}",
+            [one for one in map(_listened_as, self.workers) if one is not None],
+        )
+        shared = None if self.events is None or self.events.listen is None else self.events.topic
+        if shared is not None and not tells_workers_apart(shared):
+            raise ValueError(
+                "events.topic: needs {worker} or {host}, for workers share the endpoint"
+            )
         if len(self.workers) > self.limits.max_workers:
             raise ValueError(f"workers: more than limits.max_workers, {self.limits.max_workers}")
         return self

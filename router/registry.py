@@ -14,6 +14,7 @@ from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
 from protocol import EventSource, PoolName, Rank, WorkerId, WorkerSpec
+from router.bootstrap import Bootstrap
 from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
@@ -66,6 +67,7 @@ class Brains:
     intake: Intake
     subscriber: EventSubscriber
     shelf: PromptShelf
+    bootstrap: Bootstrap | None = None
 
 
 class Registry:
@@ -73,14 +75,20 @@ class Registry:
 
     Args:
         outages: is told of workers that turn unhealthy.
+        events: event endpoints of workers that are added without some of their own.
     """
 
     def __init__(
-        self, brains: Brains, limits: RegistryLimits, outages: Outages | None = None
+        self,
+        brains: Brains,
+        limits: RegistryLimits,
+        outages: Outages | None = None,
+        events: NamedEvents | None = None,
     ) -> None:
         self._brains = brains
         self._outages = outages or Outages()
         self._limits = limits
+        self._events = events
         self._records: dict[WorkerId, WorkerRecord] = {}
         self._recovered: set[WorkerId] = set()
         self._overdue: set[WorkerId] = set()  # not reached in time
@@ -113,7 +121,7 @@ class Registry:
             HealthRecord(self._limits.health_threshold),
             Breaker(self._limits.breaker),
             since=now,
-            events=events,
+            events=events or self._events,
             storage_pool=storage_pool,
         )
         self._records[worker] = record
@@ -338,6 +346,8 @@ class Registry:
         self._brains.index.add_worker(new, now)
         for source in new.sources:
             self._brains.subscriber.subscribe(source)
+        if self._brains.bootstrap is not None:
+            self._brains.bootstrap.begin(new)
 
     def _forget(self, spec: WorkerSpec) -> None:
         for source in spec.sources:

@@ -26,6 +26,7 @@ from indexer.intake import Intake
 from indexer.limits import IndexLimits
 from indexer.subscriber import EventSubscriber
 from protocol import WorkerId
+from router.bootstrap import Bootstrap, Heirs
 from router.breaker import BreakerLimits
 from router.config import RouterConfig
 from router.connections import ConnectionGuard, ConnectionLimits
@@ -43,6 +44,7 @@ from router.probe import ProbeTimeouts, open_prober
 from router.prompt_reader import PromptReader
 from router.registry import Brains, Registry, RegistryLimits
 from router.shelf import PromptShelf
+from router.sibling import Siblings
 from router.ticker import Ticker
 from router.upstream import UpstreamTimeouts, open_upstream
 from router.watcher import Watcher, WatchTimes
@@ -84,6 +86,7 @@ class _Router:
 
     registry: Registry
     subscriber: EventSubscriber
+    bootstrap: Bootstrap
     watcher: Watcher
     ticker: Ticker
     data: PortServer
@@ -108,8 +111,10 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     )
     shelf, counters = PromptShelf(config.tokenizers, config.tokenizer_backend), DataCounters()
     outages, hops = Outages(), new_hops()
-    brains = Brains(index, planner, intake, subscriber, shelf)
-    registry = Registry(brains, _registry_limits(config), outages)
+    bootstrap = _bootstrap(config, Heirs(index, intake, subscriber))
+    brains = Brains(index, planner, intake, subscriber, shelf, bootstrap)
+    events = None if config.events is None else config.events.named()
+    registry = Registry(brains, _registry_limits(config), outages, events)
     for entry in config.workers:
         worker, named = WorkerId(entry.worker), entry.named_events()
         registry.add(worker, entry.url, now, named, entry.named_pool())
@@ -151,6 +156,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         yield _Router(
             registry,
             subscriber,
+            bootstrap,
             watcher,
             ticker,
             make_server(data_app, guards["data"], grace_s=grace_s),
@@ -188,6 +194,7 @@ async def _run_parts(
     parts = {
         "the subscriber of events": router.subscriber.run(),
         "the watcher of workers": router.watcher.run(),
+        "the bootstrap from siblings": router.bootstrap.run(),
         "the ticker": router.ticker.run(),
     }
     async with asyncio.TaskGroup() as group:
@@ -273,6 +280,13 @@ class _StopSignal:
         if self._first.is_set():
             self._again.set()
         self._first.set()
+
+
+def _bootstrap(config: RouterConfig, heirs: Heirs) -> Bootstrap:
+    chosen = config.bootstrap
+    token = None if chosen.token is None else chosen.token.get_secret_value()
+    dumps = Siblings(token, chosen.timeout_s)
+    return Bootstrap(heirs, dumps, chosen.siblings, chosen.timeout_s, time.monotonic)
 
 
 def _probe_timeouts(config: RouterConfig) -> ProbeTimeouts:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from protocol import PoolName
 from router.discovery import NamedEvents, is_endpoint
+from router.event_topics import topic_fault
 from router.plain_text import MAX_TEXT, is_host, is_plain
 
 MAX_URL = 2048
@@ -52,6 +53,8 @@ EventEndpoint = Annotated[str, AfterValidator(_event_endpoint)]
 def _topic(value: str) -> str:
     if not is_plain(value):
         raise ValueError(f"not printable, or longer than {MAX_TEXT} characters")
+    if (fault := topic_fault(value)) is not None:
+        raise ValueError(fault)
     return value
 
 
@@ -59,20 +62,37 @@ StoragePoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
 class EventEndpoints(BaseModel):
-    """Where a worker publishes its events, for an engine whose routes do not tell: vLLM without
-    `/kv_event_sources`.
+    """Where a worker publishes its events, for an engine whose routes do not tell (vLLM without
+    `/kv_event_sources`), or that connects to the router instead of being connected to. One of `endpoint` and
+    `listen` is given.
 
     Attributes:
         endpoint: `tcp://host:port` of rank 0, rank n having port + n; `*` is the worker's own host.
-        replay_endpoint: likewise, where the engine has one.
-        topic: as the engine is told.
+        listen: `tcp://host:port` that the router binds for rank 0, rank n having port + n; `*` is every address of
+            the router's machine. Workers that share it differ in topic.
+        replay_endpoint: `tcp://host:port` of rank 0, where the engine has one; `*` is the worker's own host.
+        topic: as the engine is told; `{worker}`, `{host}`, `{port}` and `{model}` stand for the worker's own.
     """
 
     model_config = _STRICT
 
-    endpoint: EventEndpoint
+    endpoint: EventEndpoint | None = None
+    listen: EventEndpoint | None = None
     replay_endpoint: EventEndpoint | None = None
     topic: Annotated[str, AfterValidator(_topic)] = ""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "EventEndpoints":
+        if (self.endpoint is None) is (self.listen is None):
+            raise ValueError("one of endpoint and listen is required")
+        return self
+
+    def named(self) -> NamedEvents:
+        """As discovery takes them."""
+        endpoint = self.endpoint or self.listen
+        assert endpoint is not None
+        is_bound = self.listen is not None
+        return NamedEvents(endpoint, self.replay_endpoint, self.topic, is_bound)
 
 
 class WorkerEntry(BaseModel):
@@ -109,4 +129,4 @@ class WorkerEntry(BaseModel):
 
     def named_events(self) -> NamedEvents | None:
         """As discovery takes them."""
-        return None if self.events is None else NamedEvents(**self.events.model_dump())
+        return None if self.events is None else self.events.named()

@@ -65,6 +65,22 @@ def test_event_endpoints_named_by_hand(tmp_path: Path) -> None:
     assert second.named_events() is None
 
 
+def test_engines_that_connect_to_the_router(tmp_path: Path) -> None:
+    path = tmp_path / "kvroute.yaml"
+    path.write_text(
+        "events: {listen: 'tcp://*:5557', replay_endpoint: 'tcp://*:5657', topic: 'kv@{host}@{model}'}\n"
+        "workers: [{url: http://a:1, events: {listen: 'tcp://127.0.0.1:6000'}}, http://b:1]\n"
+    )
+    config = load(path)
+    first, second = config.workers
+    assert first.named_events() == NamedEvents("tcp://127.0.0.1:6000", is_bound=True)
+    assert second.named_events() is None
+    assert config.events is not None
+    assert config.events.named() == NamedEvents(
+        "tcp://*:5557", "tcp://*:5657", "kv@{host}@{model}", is_bound=True
+    )
+
+
 @pytest.mark.parametrize(
     "value", ["http://a:1,http://b:1", '["http://a:1", {"url": "http://b:1"}]']
 )
@@ -125,7 +141,28 @@ def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> No
             {"workers": ["http://a:1", {"url": "http://a:1", "name": "b"}]},
             "workers.1.url: a second worker at http://a:1",
         ),
-        ({"workers": [{"url": "http://a", "events": {}}]}, "workers.0.events.endpoint: "),
+        (
+            {"workers": [{"url": "http://a", "events": {}}]},
+            "workers.0.events: one of endpoint and listen is required",
+        ),
+        (
+            {"events": {"endpoint": "tcp://*:1", "listen": "tcp://*:1"}},
+            "events: one of endpoint and listen is required",
+        ),
+        ({"events": {"listen": "tcp://*:1"}}, "events.topic: needs {worker} or {host}"),
+        (
+            {"events": {"endpoint": "tcp://*:1", "topic": "kv@{pod}"}},
+            "events.topic: what stands in braces is one of host, model, port, worker",
+        ),
+        (
+            {
+                "workers": [
+                    {"url": f"http://{host}", "events": {"listen": "tcp://*:1", "topic": topic}}
+                    for host, topic in (("a", "kv@{host}"), ("b", "kv"), ("c", "kv@"))
+                ]
+            },
+            "workers.1.events: a second worker that is listened for at tcp://*:1 under 'kv'",
+        ),
         (
             {"workers": [{"url": "http://a", "events": {"endpoint": "tcp://a:0"}}]},
             "workers.0.events.endpoint: not tcp://host:port",

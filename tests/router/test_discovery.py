@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import EngineKind, EventSource, Rank, WorkerId
+from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.discovery import (
     Discovered,
     NamedEvents,
@@ -187,6 +187,31 @@ def test_the_block_size_is_not_one_of_its_namesakes() -> None:
     labels = 'hash_block_size="7",effective_attention_block_size="8",block_size="16",mamba_block_size="9"'
     metrics = f"vllm:cache_config_info{{{labels}}} 1.0"
     assert describe(WorkerAnswers(models=MODELS, metrics=metrics)).spec.block_size == 16
+
+
+@pytest.mark.parametrize(
+    ("topic", "told"),
+    [
+        ("", ""),
+        ("kv", "kv"),
+        ("kv@{host}@{model}", "kv@10.1.2.3@m"),
+        ("{worker}/{port}", f"{W}/8000"),
+    ],
+)
+def test_an_engine_that_connects_is_listened_for_at_a_port_a_rank(topic: str, told: str) -> None:
+    """Its replay sockets are its own, on its own host."""
+    spec = WorkerSpec(W, "http://10.1.2.3:8000", "m", num_ranks=2)
+    named = NamedEvents("tcp://*:5557", "tcp://*:5657", topic, is_bound=True)
+    assert with_named_events(Discovered(spec), named).spec.sources == tuple(
+        EventSource(
+            Rank(W, rank),
+            f"tcp://*:{5557 + rank}",
+            f"tcp://10.1.2.3:{5657 + rank}",
+            told,
+            is_bound=True,
+        )
+        for rank in (0, 1)
+    )
 
 
 def test_any_openai_server_is_a_worker_without_events() -> None:

@@ -10,7 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from indexer.trust import Trust
 from protocol import BlockStored, EngineKind, EventBatch, Rank, WorkerId, pack_tokens
 from router.breaker import BreakerLimits
+from router.discovery import NamedEvents
 from router.registry import (
+    Registry,
     RegistryFullError,
     RegistryLimits,
     UnknownWorkerError,
@@ -32,6 +34,14 @@ def test_a_worker_takes_part_once_it_is_learned() -> None:
         assert record.state is WorkerState.SERVING
         assert (record.error, record.num_attempts) == (None, 0)
         assert one.plan() == "w0"
+
+
+def test_workers_without_endpoints_of_their_own_have_the_fleets() -> None:
+    fleets, own = NamedEvents("tcp://*:1", topic="{host}", is_bound=True), NamedEvents("tcp://*:2")
+    with fleet() as one:
+        registry = Registry(one.brains, RegistryLimits(), events=fleets)
+        assert registry.add(WorkerId("a"), "http://a", 0.0).events is fleets
+        assert registry.add(WorkerId("b"), "http://b", 0.0, own).events is own
 
 
 def test_names_and_urls_are_taken_once_and_places_are_bounded() -> None:

@@ -8,8 +8,9 @@ class SocketLimits:
     """Bounds of the sockets and of what is done in one go.
 
     Attributes:
-        max_sockets: of an own ZeroMQ context. A source takes three, and one more during a replay. At
-            the bound further sources are not heard; they are counted and tried again.
+        max_sockets: of an own ZeroMQ context; the router sets it by the files that it may open. A source
+            takes three, and one more during a replay. At the bound further sources are not heard; they are
+            counted and tried again.
         io_threads: of an own context.
         live_hwm: live messages queued by ZeroMQ for one source. At the bound the publisher queues, and
             at its own bound drops, which shows as a gap.

@@ -24,6 +24,7 @@ from indexer.backlog import Backlog
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.limits import IndexLimits
+from indexer.socket_limits import SocketLimits
 from indexer.subscriber import EventSubscriber
 from protocol import WorkerId
 from router.bootstrap import Bootstrap, Heirs
@@ -34,6 +35,7 @@ from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
+from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
 from router.hops import new_hops
 from router.metrics import MetricSources
@@ -100,7 +102,8 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     index = FleetIndex(IndexLimits(claims=config.limits.max_claims))
     backlog = Backlog(index)
     intake = Intake(backlog)
-    subscriber = EventSubscriber(intake, time.monotonic, backlog=backlog)
+    sockets = SocketLimits(max_sockets=sockets_within(raise_file_limit()))
+    subscriber = EventSubscriber(intake, time.monotonic, limits=sockets, backlog=backlog)
     planner = Planner(
         index,
         policy=config.policy,

@@ -291,8 +291,8 @@ DETECTORS = (
         FindingKind.CACHED_TOKENS_CONTRADICT,
         _cached_tokens_contradict,
         "The engine reuses less than its events say: look for hybrid attention, whose hits need more than "
-        "full-attention blocks, for namespaces that its events do not tell apart, for requests that have their whole "
-        "prompt computed (prompt logprobs), and for an engine that counts its cached tokens otherwise.",
+        "full-attention blocks, for namespaces that its events do not tell apart, and for an engine that counts "
+        "its cached tokens otherwise.",
     ),
     Detector(
         FindingKind.CLEARS_MISSING,

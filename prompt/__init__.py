@@ -11,7 +11,7 @@ from prompt.model import PromptModel, PromptTokens
 from prompt.models import PromptModels
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer
-from prompt.view import Api, RequestView, api_of_path, view_request
+from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, view_request
 
 __all__ = [
     "BUNDLED_MODEL_NAME",
@@ -30,6 +30,7 @@ __all__ = [
     "TokenizerChoice",
     "api_of_path",
     "bundled_model_dir",
+    "computes_whole_prompt",
     "load_tokenizer",
     "view_request",
 ]

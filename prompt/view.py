@@ -132,3 +132,19 @@ def _count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
+
+
+def computes_whole_prompt(view: RequestView) -> bool:
+    """Whether the engine computes every token of the prompt, cached or not, to tell how likely each was.
+
+    Source: vLLM (``prompt_logprobs``, or ``logprobs`` of an echoed completion); SGLang (``return_logprob`` from
+    a place in the prompt on).
+    """
+    body = view.body
+    asked = body.get("prompt_logprobs")  # of all tokens where it is below 0
+    if isinstance(asked, int) and not isinstance(asked, bool):
+        return True
+    if view.api is Api.GENERATE:
+        start = _count(body.get("logprob_start_len"))
+        return start is not None and body.get("return_logprob") is True
+    return body.get("echo") is True and _count(body.get("logprobs")) is not None

@@ -1,6 +1,6 @@
 """From what was read of a request to what the brain is asked."""
 
-from prompt import Api
+from prompt import Api, computes_whole_prompt
 from router.plain_text import plain, writable
 from router.prompt_reader import ReadRequest
 from scoring import PlanRequest
@@ -32,4 +32,5 @@ def plan_request(api: Api, request_id: str, read: ReadRequest, time: float) -> P
         is_streaming=view.is_streaming,
         timing_us=read.timing_us,
         is_cut=read.is_cut,
+        is_recomputed=computes_whole_prompt(view),
     )

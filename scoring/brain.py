@@ -47,6 +47,7 @@ class PlanRequest(NamedTuple):
         model: as the request names it; None where it names none.
         tokens: the prompt as the engine will see it; None routes on load alone.
         is_cut: there are only those before its first image; how many follow is not known.
+        is_recomputed: the engine computes the whole prompt, whatever it has cached of it: its reuse proves nothing.
         max_output_tokens: as asked for; None where it is not bounded.
         excluded: ranks that have failed this request.
         time: wall clock, seconds since the epoch, for the record.
@@ -65,6 +66,7 @@ class PlanRequest(NamedTuple):
     excluded: frozenset[Rank] = frozenset()
     timing_us: Mapping[str, int] = MappingProxyType({})
     is_cut: bool = False
+    is_recomputed: bool = False
 
 
 class Plan(NamedTuple):

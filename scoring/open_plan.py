@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from indexer.match import Prompt, RankMatch
+from indexer.match import RankMatch
 from protocol import EngineModel
 from scoring.brain import Outcome
 from scoring.load import Fall, Lease
 from scoring.policies import Option
 from scoring.speeds import MIN_WORK_TOKENS, NoSample
-from scoring.weighing import Weighing
+from scoring.weighing import TimedPrompt, Weighing
 from scoring.worker_table import RankRow
 
 
@@ -25,7 +25,7 @@ class OpenPlan:
 
     row: RankRow
     lease: Lease
-    prompt: Prompt | None
+    prompt: TimedPrompt | None
     prompt_tokens: int | None
     option: Option
     decided_at: float

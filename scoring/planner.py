@@ -354,8 +354,9 @@ class Planner:
             return
         self._observe(plan, now)
         if plan.prompt is not None and plan.match is not None:
-            cached = outcome.cached_tokens
-            self._index.report(plan.prompt, cached, plan.match, plan.decided_at, now)
+            cached = None if plan.prompt.is_recomputed else outcome.cached_tokens
+            rank = plan.row.rank
+            self._index.report(rank, plan.prompt, cached, plan.match, plan.decided_at, now)
         self._count_reuse(plan, outcome)
         sample = speed_sample(plan, outcome, self._rates.model)
         if isinstance(sample, NoSample):

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from indexer.match import Prompt, RankMatch
-from indexer.trust import Trust
+from indexer.match import Prompt
 from protocol import BlockKey, num_tokens
 from scoring.brain import PlanRequest
 from scoring.cost import ANSWER_TOKENS, NO_HIT, PromptCost, price, prompt_cost, usable_hit
@@ -24,9 +23,9 @@ Timer = Callable[[], int]
 
 
 class TimedPrompt(Prompt):
-    """A prompt that knows how long its keys took to make."""
+    """A prompt that knows how long its keys took to make, and whether its reuse proves anything."""
 
-    __slots__ = ("_timer", "keys_ns")
+    __slots__ = ("_timer", "is_recomputed", "keys_ns")
 
     def __init__(self, request: PlanRequest, resolution: Resolution, timer: Timer) -> None:
         assert request.tokens is not None
@@ -38,6 +37,7 @@ class TimedPrompt(Prompt):
             request.cache_salt,
             is_cut=request.is_cut,
         )
+        self.is_recomputed = request.is_recomputed
         self._timer = timer
         self.keys_ns = 0
 
@@ -102,36 +102,21 @@ class Scale:
         limit = weighing.request.max_output_tokens
         answer = ANSWER_TOKENS if limit is None else max(min(limit, ANSWER_TOKENS), 1)
         rates_of, add = self.rates.rates, weighing.options.append
-        last_held = _NOTHING
-        last_rates: CostRates | None = None
-        own: PromptCost | None = None
+        priced: dict[int, tuple[CostRates, PromptCost]] = {}  # by match: like ranks share one
         for row, match in zip(eligible, matches or repeat(None)):  # noqa: B905  one of them is endless
             book = row.book
             num_running = book.in_flight
             tokens, work = book.queued(now) if num_running else (0, 0)
-            rates, held = rates_of(row.rank.worker), _held(match)
-            if (
-                own is None or rates is not last_rates or held != last_held
-            ):  # most ranks are like the one before
-                last_rates, last_held = rates, held
+            rates = rates_of(row.rank.worker)
+            known = priced.get(id(match))
+            if known is not None and known[0] is rates:
+                own = known[1]
+            else:
                 hit = NO_HIT if match is None else usable_hit(match, length)
                 own = prompt_cost(rates, length, hit)
+                priced[id(match)] = rates, own
             cost = price(rates, own, queued_work=work, in_flight=num_running, answer_tokens=answer)
             add(Option(row, match, cost, num_running, tokens))
-
-
-_Held = tuple[int, int, int, int, int, Trust | None]
-_NOTHING: _Held = (0, 0, 0, 0, 0, None)
-
-
-def _held(match: RankMatch | None) -> _Held:
-    """All of a match that the cost of a prompt depends on."""
-    if match is None:
-        return _NOTHING
-    return (
-        match.gpu_blocks, match.host_pinned_blocks, match.storage_blocks,
-        match.predicted_blocks, match.block_size, match.trust,
-    )  # fmt: skip
 
 
 def _eligible(weighing: Weighing) -> list[RankRow]:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt import Api, MalformedRequestError, RequestView, api_of_path, view_request
+from prompt import (
+    Api,
+    MalformedRequestError,
+    RequestView,
+    api_of_path,
+    computes_whole_prompt,
+    view_request,
+)
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -134,3 +141,27 @@ def test_garbage_gives_a_view_or_the_one_error(body: bytes) -> None:
 )
 def test_what_engines_parse_is_not_refused(body: bytes) -> None:
     assert view_request(Api.CHAT, body).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("api", "fields", "expected"),
+    [
+        (Api.CHAT, {}, False),
+        (Api.CHAT, {"logprobs": True, "top_logprobs": 5}, False),
+        (Api.CHAT, {"prompt_logprobs": 0}, True),
+        (Api.COMPLETIONS, {"prompt_logprobs": -1}, True),
+        (Api.COMPLETIONS, {"prompt_logprobs": None}, False),
+        (Api.COMPLETIONS, {"prompt_logprobs": False}, False),
+        (Api.COMPLETIONS, {"echo": True}, False),
+        (Api.COMPLETIONS, {"logprobs": 1}, False),
+        (Api.COMPLETIONS, {"echo": True, "logprobs": 1}, True),
+        (Api.GENERATE, {"return_logprob": True}, False),
+        (Api.GENERATE, {"return_logprob": True, "logprob_start_len": -1}, False),
+        (Api.GENERATE, {"return_logprob": True, "logprob_start_len": 0}, True),
+        (Api.GENERATE, {"return_logprob": [True], "logprob_start_len": "0"}, False),
+    ],
+)
+def test_what_has_its_whole_prompt_computed(
+    api: Api, fields: dict[str, Any], *, expected: bool
+) -> None:
+    assert computes_whole_prompt(view_request(api, json.dumps(fields).encode())) is expected

@@ -1,4 +1,4 @@
-"""Requests with images, from body to score: credit ends where the first image begins."""
+"""Requests with images, or whose prompt is computed in full, from body to score and back."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +68,7 @@ def picture(url: str) -> dict[str, object]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+COMPUTED = Outcome(OutcomeKind.COMPLETED, cached_tokens=0)
 TEXT_PART = {"type": "text", "text": TEXT}
 
 
@@ -112,3 +113,23 @@ def test_nothing_is_learned_from_a_prompt_of_unknown_length(door: Door) -> None:
     assert (counters.speed_samples, counters.lengths_differ, counters.reuse.answers) == (0, 0, 0)
     door.planner.check()
     door.index.check()
+
+
+def test_what_is_computed_in_full_shows_nothing_of_the_cache(door: Door) -> None:
+    """Prompt logprobs: the engine reports no reuse of what it holds, and stores it again."""
+    texts = [f"{i}: {TEXT}" for i in range(6)]
+    for turn in range(2):
+        for number, text in enumerate(texts):
+            body = json.dumps({"prompt": text, "prompt_logprobs": 1}).encode()
+            read = door.reader.read_now(Api.COMPLETIONS, body)
+            assert read.tokens is not None
+            plan = door.planner.plan(plan_request(Api.COMPLETIONS, "r", read, 0.0), float(turn))
+            tokens = unpack_tokens(read.tokens)
+            count = len(tokens) // SIZE
+            hashes = [1_000 * number + n for n in range(count)]
+            event = BlockStored(hashes, None, tokens[: count * SIZE], SIZE, "GPU")
+            door.index.apply(RANK, EventBatch(0.0, [event]), turn + 0.5)
+            door.planner.finish(plan.plan_id, COMPUTED, turn + 0.6)
+    (state,) = door.index.rank_states(9.0)
+    assert (state.reports, state.contradictions, state.purges) == (0, 0, 0)
+    assert door.planner.counters().reuse.matched_blocks > 0

@@ -7,7 +7,7 @@ counted, so nothing queued brings a removed worker back.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex
@@ -17,9 +17,8 @@ from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
-from indexer.lookups import LookupTable, Search
+from indexer.lookups import Lookup, LookupTable, Search
 from indexer.match import Prompt, RankMatch
-from indexer.prefix_query import HeldPrefix, PrefixQuery, answer
 from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
@@ -154,17 +153,7 @@ class FleetIndex:
         best: dict[int, tuple[int, Run]] = {}
         for search in lookup.searches:
             self._search(prompt.blocks(search.geometry), search, best)
-        get = best.get
-        return [
-            RankMatch(rank, Trust.NONE, DEFAULT_BLOCK_SIZE)
-            if book is None
-            else book.rank_match(get(book.slot), now)
-            for rank, book in zip(ranks, lookup.books, strict=True)
-        ]
-
-    def query(self, query: PrefixQuery) -> list[HeldPrefix]:
-        """How much of a prefix each rank that serves its model holds, by rank. O(blocks + ranks × changes)."""
-        return answer(query, self._blocks, self._books.values())
+        return _rank_matches(lookup, best, now)
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The prompt was dispatched to the rank: it will soon hold it. O(blocks)."""
@@ -336,6 +325,33 @@ class FleetIndex:
             before = best.get(slot)
             if before is None or run.length * size > before[1].length * before[0]:
                 best[slot] = (size, run)
+
+
+def _rank_matches(
+    lookup: Lookup, best: Mapping[int, tuple[int, Run]], now: float
+) -> list[RankMatch]:
+    """What was found, as the planner wants it. Ranks with the same run share one value."""
+    matches: list[RankMatch] = []
+    made: dict[int, RankMatch] = {}  # by what of run
+    for book in lookup.books:
+        if book is None:
+            matches.append(_UNKNOWN)
+            continue
+        trust = book.trust(now)
+        found = best.get(book.slot)
+        size, run = (book.geometry[0], _NO_RUN) if found is None else found
+        match = made.get(id(run))
+        if match is None or match.trust is not trust or match.block_size != size:
+            match = made[id(run)] = RankMatch(
+                trust, size,
+                run.gpu + run.observed, run.host, run.storage, run.predicted, run.observed,
+            )  # fmt: skip
+        matches.append(match)
+    return matches
+
+
+_NO_RUN = Run()
+_UNKNOWN = RankMatch(Trust.NONE, DEFAULT_BLOCK_SIZE)
 
 
 def is_same_cache(before: WorkerSpec, after: WorkerSpec) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from indexer.prompt_blocks import PromptBlocks
 from indexer.trust import Trust
-from protocol import BlockKey, KeySpace, Rank, TokenBytes, block_keys
+from protocol import BlockKey, KeySpace, TokenBytes, block_keys
 
 Geometry = tuple[int, bool]
 """(block size in tokens, blocks are overlapping pairs): what selects a rank's key spaces."""
@@ -17,10 +17,9 @@ class RankMatch:
     ``gpu_blocks + host_pinned_blocks + storage_blocks`` is the length of the run and
     ``matched_tokens`` that length times ``block_size``. ``observed_blocks`` of them rest on evidence
     alone. ``predicted_blocks`` follow the run, dispatched and not yet heard of; they are in no other
-    number. A value, though not a frozen one: a lookup makes one a rank.
+    number. A value, though not a frozen one: a lookup makes some, and ranks that are alike share one.
     """
 
-    rank: Rank
     trust: Trust
     block_size: int
     gpu_blocks: int = 0

@@ -127,29 +127,25 @@ _WHOLE_SLOTS = bytes([0] + [WHOLE_SLOT] * 255)  # a byte with any bit becomes on
 
 
 class _Stretch:
-    """A slot on the way along a prompt: what its blocks count as since where, and its run so far.
+    """Slots on the way along a prompt: what their blocks count as since where, and their run so far.
 
-    Slots that have been alike from the first block on share one.
+    Slots that have been alike from the first block on share one, which never changes: one that goes on
+    differently gets another.
     """
 
-    __slots__ = ("counts", "is_shared", "kind", "rules", "start")
+    __slots__ = ("counts", "kind", "rules", "start")
 
-    def __init__(self, kind: int, rules: _Rules) -> None:
+    def __init__(self, kind: int, rules: _Rules, start: int, counts: list[int]) -> None:
         self.kind = kind
         self.rules = rules
-        self.start = 0
-        self.counts = [0] * (_INFERRED + 1)
-        self.is_shared = False
+        self.start = start
+        self.counts = counts
 
-    def own(self) -> "_Stretch":
-        """A stretch that can be changed for one slot alone."""
-        if not self.is_shared:
-            return self
-        return _Stretch(self.kind, self.rules)  # nothing of a shared one has been counted
-
-    def end(self, index: int) -> None:
-        """The blocks before ``index`` are counted."""
-        self.counts[self.kind] += index - self.start
+    def counted(self, index: int) -> list[int]:
+        """The run with the blocks before ``index``."""
+        counts = self.counts.copy()
+        counts[self.kind] += index - self.start
+        return counts
 
 
 class PrefixWalk:
@@ -176,9 +172,8 @@ class PrefixWalk:
                 kind = rules[_NOTHING][bits]
                 stretch = shared.get((kind, is_gpu_first))
                 if stretch is None:
-                    stretch = shared[kind, is_gpu_first] = _Stretch(kind, rules)
-                else:
-                    stretch.is_shared = True
+                    stretch = _Stretch(kind, rules, 0, [0] * (_INFERRED + 1))
+                    shared[kind, is_gpu_first] = stretch
                 self._stretches[slot] = stretch
         self.alive = int.from_bytes(row.translate(_WHOLE_SLOTS), "little")
 
@@ -188,32 +183,33 @@ class PrefixWalk:
         Returns:
             The slots whose runs go on, every bit of each.
         """
+        stretches = self._stretches
+        turned: dict[tuple[_Stretch, int], _Stretch] = {}
         while changed:
             slot = (changed.bit_length() - 1) // STRIDE
             shift = slot * STRIDE
             changed &= (1 << shift) - 1
-            stretch = self._stretches[slot]
+            stretch = stretches[slot]
             before = stretch.kind
             kind = stretch.rules[before][mask >> shift & WHOLE_SLOT]
             if kind == before:
                 continue
-            stretch = self._stretches[slot] = stretch.own()
-            stretch.end(index)
-            stretch.kind, stretch.start = kind, index
+            after = turned.get((stretch, kind))
+            if after is None:
+                after = _Stretch(kind, stretch.rules, index, stretch.counted(index))
+                turned[stretch, kind] = after
+            stretches[slot] = after
             if not kind:
                 self.alive &= ~(WHOLE_SLOT << shift)
         return self.alive
 
     def runs(self, length: int) -> dict[int, Run]:
-        """Close every stretch at the prompt's end."""
+        """Close every stretch at the prompt's end. Slots that were alike share one value."""
         runs: dict[int, Run] = {}
         shared: dict[_Stretch, Run] = {}
         for slot, stretch in self._stretches.items():
-            run = shared.get(stretch) if stretch.is_shared else None
+            run = shared.get(stretch)
             if run is None:
-                stretch.end(length)
-                run = Run(*stretch.counts[_GPU:])
-                if stretch.is_shared:
-                    shared[stretch] = run
+                run = shared[stretch] = Run(*stretch.counted(length)[_GPU:])
             runs[slot] = run
         return runs

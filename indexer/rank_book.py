@@ -22,7 +22,6 @@ from indexer.limits import IndexLimits
 from indexer.match import Geometry, Prompt, RankMatch
 from indexer.parity import SETTLE_S, Parity
 from indexer.predictions import withdraw
-from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.shortfalls import Shortfalls, Wrong
@@ -112,7 +111,6 @@ class RankBook:
         self._said = Trust.NONE
         self._is_contradicted = False
         self._is_incomplete = False
-        self._nothing_found: RankMatch | None = None
         self._on_lookups = on_lookups
         self.lookups: tuple[Geometry, ...] = ()
         self.geometry: Geometry = (DEFAULT_BLOCK_SIZE, False)
@@ -266,21 +264,6 @@ class RankBook:
         if said is Trust.EXACT and self._is_incomplete:
             return Trust.JOINED
         return said
-
-    def rank_match(self, found: tuple[int, Run] | None, now: float) -> RankMatch:
-        """What was found for the rank, (block size, run) or None, as the planner wants it."""
-        trust = self.trust(now)
-        if found is None:
-            same = self._nothing_found
-            size = self.geometry[0]
-            if same is None or same.trust is not trust or same.block_size != size:
-                same = self._nothing_found = RankMatch(self.rank, trust, size)
-            return same
-        block_size, run = found
-        return RankMatch(
-            self.rank, trust, block_size,
-            run.gpu + run.observed, run.host, run.storage, run.predicted, run.observed,
-        )  # fmt: skip
 
     def is_silent(self, now: float) -> bool:
         """Whether the rank owes events and has published nothing for too long."""

@@ -65,7 +65,7 @@ class GuardedIndex:
     """A prefix index that never raises.
 
     Attributes:
-        failures: exceptions and answers about other ranks, by what was asked.
+        failures: exceptions and answers of the wrong length, by what was asked.
     """
 
     def __init__(self, index: PrefixIndex) -> None:
@@ -76,10 +76,10 @@ class GuardedIndex:
     def match(self, prompt: Prompt, ranks: list[Rank], now: float) -> list[RankMatch] | None:
         """One match a rank, in the order of ``ranks``; None if the lookup failed.
 
-        An answer about other ranks than were asked for is a failure: nothing of it is believed.
+        An answer about more or fewer ranks than were asked for is a failure: nothing of it is believed.
         """
         found = self._guard(IndexVerb.MATCH, self._index.match, prompt, ranks, now)
-        if found is not None and [match.rank for match in found] != ranks:
+        if found is not None and len(found) != len(ranks):
             self.failures[IndexVerb.MATCH] += 1
             return None
         return found
@@ -98,14 +98,15 @@ class GuardedIndex:
 
     def report(
         self,
+        rank: Rank,
         prompt: Prompt,
         cached_tokens: int | None,
         at_decision: RankMatch,
         decided_at: float,
         now: float,
     ) -> None:
-        """See `PrefixIndex.report`; the rank is that of ``at_decision``."""
-        report, rank = self._index.report, at_decision.rank
+        """See `PrefixIndex.report`."""
+        report = self._index.report
         self._guard(
             IndexVerb.REPORT, report, rank, prompt, cached_tokens, at_decision, decided_at, now
         )

@@ -103,7 +103,6 @@ class TruthIndex:
         while run + predicted < len(names) and names[run + predicted] in known:
             predicted += 1
         return RankMatch(
-            rank,
             self.trusts.get(rank, Trust.EXACT),
             self.block_size,
             counts[Tier.GPU],

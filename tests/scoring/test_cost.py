@@ -23,7 +23,7 @@ def match(
     trust: Trust = Trust.EXACT,
     block_size: int = 64,
 ) -> RankMatch:
-    return RankMatch(rank("w"), trust, block_size, gpu, host, storage, predicted)
+    return RankMatch(trust, block_size, gpu, host, storage, predicted)
 
 
 def priced(

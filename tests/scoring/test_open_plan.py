@@ -26,7 +26,7 @@ def plan_of(
     first_byte_at: float | None = 11.0,
 ) -> OpenPlan:
     """A plan decided at 10 s, on a rank with blocks of 16; None blocks: no lookup."""
-    match = None if gpu_blocks is None else RankMatch(ROW.rank, Trust.EXACT, 16, gpu_blocks)
+    match = None if gpu_blocks is None else RankMatch(Trust.EXACT, 16, gpu_blocks)
     price = Price(0, 0, 0, PromptCost(0, 0, 0, 0, 0, 0, hit))
     return OpenPlan(
         row=ROW,
@@ -97,9 +97,9 @@ def test_samples(plan: OpenPlan, cached: int | None, expected_s: float) -> None:
     ],
 )
 def test_cover(plan: OpenPlan, gpu_blocks: int, expected: bool) -> None:
-    assert is_covered(RankMatch(ROW.rank, Trust.EXACT, 16, gpu_blocks), plan) is expected
+    assert is_covered(RankMatch(Trust.EXACT, 16, gpu_blocks), plan) is expected
 
 
 def test_cover_at_another_block_size_says_nothing() -> None:
-    match = RankMatch(ROW.rank, Trust.EXACT, 32, 4)
+    match = RankMatch(Trust.EXACT, 32, 4)
     assert not is_covered(match, plan_of(65, gpu_blocks=0))

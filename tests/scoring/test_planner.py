@@ -55,7 +55,7 @@ def test_a_streamed_request_from_plan_to_end() -> None:
     planner.finish(plan.plan_id, Outcome(OutcomeKind.COMPLETED, 325, 320, 7), 3.0)
     assert loads(planner) == [(0, 0, 0)] * 2
     assert verbs(index) == ["match", "predict", "observe", "report"]
-    at_decision = RankMatch(rank("b"), Trust.EXACT, 16, 20)
+    at_decision = RankMatch(Trust.EXACT, 16, 20)
     assert index.calls[-1] == ("report", rank("b"), 320, at_decision, 1.0, 3.0)
     planner.check()
 
@@ -175,7 +175,7 @@ def test_a_failing_index_means_load_only() -> None:
 def test_a_ghost_in_the_lookup_is_never_chosen() -> None:
     index = TruthIndex()
     planner = planner_of(index, "a", "b")
-    ghost = RankMatch(rank("ghost"), Trust.EXACT, 16, 20)
+    ghost = RankMatch(Trust.EXACT, 16, 20)
     index.lookup_answer = lambda matches: [ghost, *matches]
     assert planner.plan(request(PROMPT), 0.0).rank in {rank("a"), rank("b")}
 

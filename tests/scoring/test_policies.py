@@ -20,7 +20,7 @@ def option(
     name: str, cost_ms: float = 0.0, *, load_ms: float = 0.0, held: int | None = 0, soon: int = 0
 ) -> Option:
     """One option; ``held`` blocks on GPU, None where prefixes are not known."""
-    match = None if held is None else RankMatch(rank(name), Trust.EXACT, 16, held, 0, 0, soon)
+    match = None if held is None else RankMatch(Trust.EXACT, 16, held, 0, 0, soon)
     price = Price(cost_ms, load_ms, 0, PromptCost(0, 0, 0, 0, 0, 0, NO_HIT))
     return Option(RankRow(ENTRIES[name], rank(name)), match, price, 0, 0)
 

@@ -19,6 +19,7 @@ from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
 from indexer.lookups import Lookup, LookupTable, Search
 from indexer.match import Prompt, RankMatch
+from indexer.prefix_query import HeldPrefix, PrefixQuery, answer
 from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
@@ -154,6 +155,10 @@ class FleetIndex:
         for search in lookup.searches:
             self._search(prompt.blocks(search.geometry), search, best)
         return _rank_matches(lookup, best, now)
+
+    def query(self, query: PrefixQuery) -> list[HeldPrefix]:
+        """How much of a prefix each rank that serves its model holds, by rank. O(blocks + ranks × changes)."""
+        return answer(query, self._blocks, self._books.values())
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The prompt was dispatched to the rank: it will soon hold it. O(blocks)."""

@@ -76,6 +76,7 @@ class EventSubscriber:
         self._intake = intake
         self._backlog = backlog
         self._readings: dict[EventSource, LongReading] = {}
+        self._paused: set[EventSource] = set()
         self._clock = clock
         self._limits = limits
         self._table = SocketTable(limits, self._wake, intake.is_connected, context, resolve)
@@ -96,7 +97,19 @@ class EventSubscriber:
         if sockets is not None:
             self._close(sockets)
         self._readings.pop(source, None)
+        self._paused.discard(source)
         self._intake.remove_source(source, self._clock())
+
+    def pause(self, source: EventSource) -> None:
+        """Take nothing from ``source`` until ``resume``: what comes waits at its socket, up to its bound."""
+        self._paused.add(source)
+
+    def resume(self, source: EventSource) -> None:
+        """Take what has come, and go on. Idempotent."""
+        self._paused.discard(source)
+        for open_source, sockets in self._table.open():
+            if open_source == source:
+                self._wake(sockets)
 
     async def run(self) -> None:
         """Listen until cancelled, then close every socket, whatever happened. To be called once."""
@@ -125,6 +138,8 @@ class EventSubscriber:
 
         Replies come first: they make room for the live messages that are held until then.
         """
+        if sockets.source in self._paused:
+            return True
         deadline = self._clock() + self._limits.turn_s
         if not self._work(sockets, deadline):
             return False

@@ -23,7 +23,7 @@ from router.fleet_debug import FleetDebug
 from router.index_dump import dump_index
 from router.plain_text import plain
 
-_MAX_DUMPS = 2
+_MAX_DUMPS = 8
 _U64 = (1 << 64) - 1
 _MEDIA = {Tier.GPU: "GPU", Tier.HOST: "CPU", Tier.STORAGE: "DISK"}
 Hash = Annotated[int, Field(ge=-(1 << 63), le=_U64)]
@@ -90,9 +90,9 @@ def index_routes(fleet: FleetDebug, executor: Executor, max_body_bytes: int) -> 
 
     @routes.get("/debug/index/dump", response_class=StreamingResponse, responses={503: {}})
     async def dump(worker: str | None = None) -> Response:
-        """The index as NDJSON, for a router that starts; at most two at a time."""
+        """The index as NDJSON, for a router that starts; at most eight at a time."""
         if dumps.locked():
-            raise HTTPException(503, "two dumps are under way", {"Retry-After": "1"})
+            raise HTTPException(503, "eight dumps are under way", {"Retry-After": "1"})
         await dumps.acquire()
         return _Dump(fleet, worker, dumps)
 

@@ -144,6 +144,9 @@ class RouterCollector(Collector):
             by_one(counters.index_failures),
         )
         failures = by_one(self._sources.ticker.failures)
+        outcomes = self._sources.registry.bootstrap_outcomes
+        text = "Attempts to take a worker over from a sibling."
+        yield counter("bootstraps", text, ("outcome",), by_one(outcomes))
         yield counter("tick_failures", "Housekeeping that failed.", ("part",), failures)
         reuse = counters.reuse
         blocks = [

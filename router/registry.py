@@ -14,7 +14,7 @@ from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
 from protocol import EventSource, PoolName, Rank, WorkerId, WorkerSpec
-from router.bootstrap import Bootstrap
+from router.bootstrap import Bootstrap, BootstrapOutcome
 from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
@@ -175,6 +175,13 @@ class Registry:
     def specs(self) -> list[WorkerSpec]:
         """Every worker that has been learned."""
         return [record.spec for record in self._records.values() if record.spec is not None]
+
+    @property
+    def bootstrap_outcomes(self) -> Mapping[BootstrapOutcome, int]:
+        """How often each end of an attempt to take a worker over from a sibling was seen."""
+        bootstrap = self._brains.bootstrap
+        found = {} if bootstrap is None else bootstrap.outcomes
+        return {outcome: found.get(outcome, 0) for outcome in BootstrapOutcome}
 
     # -- what probes find --------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class LoopbackPublisher:
     Attributes:
         num_subscribers: connections that are subscribed.
         requests: first numbers that were asked for.
+        first_kept: number below which nothing is replayed any more.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class LoopbackPublisher:
         self._live, self._live_port = self._bind(zmq.XPUB, ports[0], self._on_subscription)
         self._router, self._replay_port = self._bind(zmq.ROUTER, ports[1], self._on_request)
         self.buffer: list[tuple[int, bytes]] = []
+        self.first_kept = 0
         self.num_subscribers = 0
         self.requests: list[int] = []
 
@@ -119,6 +121,8 @@ class LoopbackPublisher:
     ) -> tuple[zmq.Socket[bytes], int]:
         socket = self._context.socket(kind)
         socket.set(zmq.IPV6, int(":" in self._host))
+        if kind == zmq.XPUB:
+            socket.set(zmq.XPUB_VERBOSER, 1)  # every subscriber shows, not only the first
         socket.bind(f"tcp://{self._host}:{port or '*'}")
         socket.set(zmq.LINGER, 0)
 
@@ -143,7 +147,9 @@ class LoopbackPublisher:
             return
         self.requests.append(first_seq)
         replies: list[ReplayReply | ReplayEnd] = [
-            ReplayReply(seq, payload) for seq, payload in self.buffer if seq >= first_seq
+            ReplayReply(seq, payload)
+            for seq, payload in self.buffer
+            if seq >= max(first_seq, self.first_kept)
         ]
         for reply in [*replies, ReplayEnd()] if self._answers else []:
             answer = replay_frames(b"", reply)

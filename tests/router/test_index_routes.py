@@ -109,7 +109,8 @@ async def test_identity(body: dict[str, object], matched: dict[str, int]) -> Non
         serve(one, "w0", stored(0, 4))
         serve(one, "salted", stored(0, 4, cache_salt="s"))
         serve(one, "lora", stored(0, 4, lora_name="a"))
-        answer = await ask(one, **{"token_ids": TOKENS, **body})
+        asked: dict[str, Any] = {"token_ids": TOKENS, **body}
+        answer = await ask(one, **asked)
         assert {w: of["longest_matched"] for w, of in answer["default"].items()} == matched
 
 

@@ -1,0 +1,71 @@
+"""Another router of the same fleet, asked for its index over its control port."""
+
+from collections.abc import AsyncGenerator
+
+import httpx
+
+from indexer.dump_format import MAX_LINE_BYTES
+
+_CONNECT_S = 2.0
+
+
+class SiblingError(Exception):
+    """A sibling did not answer, or not with a dump. The message says how."""
+
+
+class Siblings:
+    """Asks siblings.
+
+    Args:
+        token: of their control ports.
+        silence_s: of a sibling, that ends a dump.
+        transport: in place of the network.
+    """
+
+    def __init__(
+        self,
+        token: str | None,
+        silence_s: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._timeout = httpx.Timeout(silence_s, connect=min(_CONNECT_S, silence_s))
+        self._transport = transport
+        self._tls = httpx.create_ssl_context(trust_env=False)  # takes long to make
+
+    async def dump(self, url: str, worker: str) -> AsyncGenerator[bytes, None]:
+        """The lines of a sibling's dump of one worker, as they come; the last one may be cut short.
+
+        At most one line and one read of the network are held.
+
+        Raises:
+            SiblingError: it does not answer with 200, breaks off, or a line has no end.
+        """
+        route = f"{url}/debug/index/dump"
+        try:
+            async with (
+                self._client() as client,
+                client.stream("GET", route, params={"worker": worker}) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise SiblingError(f"{route} answers {answer.status_code}")
+                rest = b""
+                async for chunk in answer.aiter_bytes():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield line
+                    if len(rest) > MAX_LINE_BYTES:
+                        raise SiblingError(f"{route} sends a line without an end")
+                if rest:
+                    yield rest
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SiblingError(f"{route}: {error or type(error).__name__}") from error
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=self._headers,
+            timeout=self._timeout,
+            transport=self._transport,
+            verify=self._tls,
+            trust_env=False,
+        )

@@ -1,0 +1,331 @@
+"""A router that starts takes over from one that runs: real event sockets, the sibling's port in process."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from indexer import Backlog, EventSubscriber, FleetIndex, Intake, SocketLimits, StreamLimits, Trust
+from protocol import BlockStored, EventBatch, EventSource, Rank, Tier, WorkerId, WorkerSpec
+from router.bootstrap import Bootstrap, BootstrapOutcome, Heirs
+from router.index_dump import dump_index
+from router.sibling import SiblingError, Siblings
+from tests.indexer.loopback import Changes, LoopbackPublisher
+from tests.router.brains import fleet
+from tests.router.test_control_app import control
+
+QUICK = SocketLimits(tick_s=0.02, reconnect_s=0.01, reconnect_max_s=0.05)
+IMPATIENT = StreamLimits(replay_timeout_s=0.3)
+URL = "http://sibling"
+
+
+class Router:
+    """What of a router follows events."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+        self.index = FleetIndex()
+        backlog = Backlog(self.index)
+        self.intake = Intake(backlog, IMPATIENT)
+        self.subscriber = EventSubscriber(self.intake, self._clock, limits=QUICK, backlog=backlog)
+
+    def _clock(self) -> float:
+        self.changes.note()
+        return time.monotonic()
+
+    @asynccontextmanager
+    async def running(self, *more: Coroutine[None, None, None]) -> AsyncIterator[None]:
+        tasks = [asyncio.ensure_future(part) for part in (self.subscriber.run(), *more)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def follow(self, spec: WorkerSpec, bootstrap: Bootstrap | None = None) -> None:
+        """As the registry does with a worker that it has learned."""
+        self.index.add_worker(spec, time.monotonic())
+        for source in spec.sources:
+            self.subscriber.subscribe(source)
+        if bootstrap is not None:
+            bootstrap.begin(spec)
+
+    def blocks(self, worker: str) -> set[int | bytes]:
+        return set(self.index.residency(Rank(WorkerId(worker)))[Tier.GPU])
+
+    def trust(self, worker: str) -> Trust:
+        return self.index.trust(Rank(WorkerId(worker)), time.monotonic())
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        await self.changes.until(is_so)
+
+
+def worker_of(publisher: LoopbackPublisher, name: str = "w", *, replays: bool = True) -> WorkerSpec:
+    source = publisher.source(name)
+    if not replays:
+        source = EventSource(source.rank, source.endpoint)
+    return WorkerSpec(source.rank.worker, f"http://{name}", "m", block_size=1, sources=(source,))
+
+
+class Told:
+    """Dumps as siblings would tell them, by URL, or by worker; None hangs."""
+
+    def __init__(self, **dumps: Sequence[bytes] | None) -> None:
+        self._dumps = dumps
+
+    async def dump(self, url: str, worker: str) -> AsyncGenerator[bytes, None]:
+        lines = self._dumps.get(url, self._dumps.get(worker, ()))
+        if lines is None:
+            await asyncio.Event().wait()
+        if not lines:
+            raise SiblingError(f"{url} is not there")
+        for line in lines or ():
+            yield line
+
+
+async def lines_of(sibling: Router, worker: str = "w") -> list[bytes]:
+    """What the sibling's control port tells."""
+    told = dump_index(sibling.index, sibling.intake, time.monotonic, worker)
+    return [line.rstrip(b"\n") async for line in told]
+
+
+def heir(router: Router, told: Told, *urls: str, timeout_s: float = 5.0) -> Bootstrap:
+    heirs = Heirs(router.index, router.intake, router.subscriber)
+    return Bootstrap(heirs, told, urls, timeout_s, time.monotonic)
+
+
+@asynccontextmanager
+async def sibling_that_knows(
+    publisher: LoopbackPublisher, spec: WorkerSpec
+) -> AsyncIterator[Router]:
+    """A router that has heard everything from the first batch on."""
+    router = Router(publisher_changes(publisher))
+    async with router.running():
+        router.follow(spec)
+        await router.until(lambda: publisher.num_subscribers > 0)
+        for block in range(10):
+            publisher.publish(block)
+        await router.until(lambda: router.blocks("w") == set(range(10)))
+        yield router
+
+
+def publisher_changes(publisher: LoopbackPublisher) -> Changes:
+    return publisher._changes
+
+
+@pytest.mark.parametrize("replays", [True, False])
+async def test_a_rank_is_taken_over_and_goes_on(replays: bool) -> None:
+    """With a replay of the mark, or with the first live number, the claims are exact again."""
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    spec = worker_of(publisher, replays=replays)
+    try:
+        async with sibling_that_knows(publisher, spec) as sibling:
+            publisher.first_kept = 8  # the engine's own buffer no longer reaches back
+            router = Router(changes)
+            bootstrap = heir(router, Told(one=await lines_of(sibling)), "one")
+            async with router.running(bootstrap.run()):
+                router.follow(spec, bootstrap)
+                await router.until(lambda: router.blocks("w") == set(range(10)))
+                await router.until(lambda: publisher.num_subscribers > 1)
+                await router.until(lambda: router.intake.is_connected(spec.sources[0]))
+                publisher.publish(10)
+                await router.until(lambda: router.blocks("w") == set(range(11)))
+                await router.until(lambda: router.trust("w") is Trust.EXACT)
+                assert bootstrap.outcomes == {BootstrapOutcome.LOADED: 1}
+                router.index.check()
+    finally:
+        publisher.close()
+
+
+async def test_what_was_missed_in_between_is_a_loss() -> None:
+    """Without a replay socket, first live number above mark + 1: not exact."""
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    spec = worker_of(publisher, replays=False)
+    try:
+        async with sibling_that_knows(publisher, spec) as sibling:
+            lines = await lines_of(sibling)
+            publisher.publish(10)
+            router = Router(changes)
+            bootstrap = heir(router, Told(one=lines), "one")
+            async with router.running(bootstrap.run()):
+                router.follow(spec, bootstrap)
+                await router.until(lambda: router.intake.is_connected(spec.sources[0]))
+                await router.until(lambda: publisher.num_subscribers > 1)
+                assert router.trust("w") is Trust.JOINED
+                publisher.publish(11)
+                await router.until(lambda: router.blocks("w") == {*range(10), 11})
+                status = router.intake.status(spec.sources[0].rank)
+                assert status is not None
+                assert (status.trust, status.counters.lost_batches) == (Trust.DEGRADED, 1)
+    finally:
+        publisher.close()
+
+
+async def test_an_engine_that_has_restarted_is_recovered_from_its_own_replay() -> None:
+    changes = Changes()
+    old, new = LoopbackPublisher(changes), LoopbackPublisher(changes, stamp=1e6)
+    try:
+        async with sibling_that_knows(old, worker_of(old)) as sibling:
+            lines = await lines_of(sibling)
+        spec = worker_of(new)
+        for block in (100, 101):
+            new.publish(block)
+        router = Router(changes)
+        bootstrap = heir(router, Told(one=lines), "one")
+        async with router.running(bootstrap.run()):
+            router.follow(spec, bootstrap)
+            await router.until(lambda: router.blocks("w") == {100, 101})
+            await router.until(lambda: router.trust("w") is Trust.EXACT)
+    finally:
+        old.close()
+        new.close()
+
+
+@pytest.mark.parametrize("case", ["hangs", "cut", "garbage", "absent", "empty", "other version"])
+async def test_a_bad_sibling_costs_its_share_of_the_time_and_the_next_is_asked(case: str) -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    spec = worker_of(publisher)
+    try:
+        async with sibling_that_knows(publisher, spec) as sibling:
+            publisher.first_kept = 8
+            lines = await lines_of(sibling)
+            bad: Sequence[bytes] | None = {
+                "hangs": None,
+                "cut": lines[:3],
+                "garbage": [b"<html>"],
+                "absent": [],
+                "empty": [lines[0], lines[-1].replace(b":1", b":0")],
+                "other version": [lines[0].replace(b"1", b"2"), *lines[1:]],
+            }[case]
+            router = Router(changes)
+            bootstrap = heir(router, Told(bad=bad, good=lines), "bad", "good", timeout_s=0.6)
+            async with router.running(bootstrap.run()):
+                router.follow(spec, bootstrap)
+                await router.until(lambda: router.blocks("w") == set(range(10)))
+                await router.until(lambda: router.trust("w") is Trust.EXACT)
+                first = {"hangs": BootstrapOutcome.TIMED_OUT, "empty": BootstrapOutcome.UNKNOWN}
+                assert bootstrap.outcomes == {
+                    first.get(case, BootstrapOutcome.FAILED): 1,
+                    BootstrapOutcome.LOADED: 1,
+                }
+                router.index.check()
+    finally:
+        publisher.close()
+
+
+async def test_without_any_sibling_that_answers_ranks_recover_by_themselves() -> None:
+    """And one that hangs for one worker delays no other."""
+    changes = Changes()
+    slow, quick = LoopbackPublisher(changes), LoopbackPublisher(changes)
+    try:
+        for block in range(3):
+            slow.publish(block)
+            quick.publish(block)
+        router = Router(changes)
+        bootstrap = heir(router, Told(slow=None), "one", timeout_s=30.0)
+        async with router.running(bootstrap.run()):
+            router.follow(worker_of(slow, "slow"), bootstrap)
+            router.follow(worker_of(quick, "quick"), bootstrap)
+            await router.until(lambda: router.trust("quick") is Trust.EXACT)
+            assert router.blocks("quick") == {0, 1, 2}
+            assert router.trust("slow") is Trust.NONE
+        assert bootstrap.outcomes == {BootstrapOutcome.FAILED: 1}
+    finally:
+        slow.close()
+        quick.close()
+
+
+async def test_a_sibling_that_joined_late_is_believed_where_nothing_can_be_replayed_alone() -> None:
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    with_replay, without = worker_of(publisher), worker_of(publisher, replays=False)
+    try:
+        for block in range(5):
+            publisher.publish(block)
+        sibling = Router(changes)
+        async with sibling.running():
+            sibling.follow(without)
+            await sibling.until(lambda: publisher.num_subscribers > 0)
+            publisher.publish(5)
+            await sibling.until(lambda: sibling.trust("w") is Trust.JOINED)
+            lines = await lines_of(sibling)
+        for spec, outcome in (
+            (without, BootstrapOutcome.LOADED),
+            (with_replay, BootstrapOutcome.UNKNOWN),
+        ):
+            router = Router(changes)
+            bootstrap = heir(router, Told(one=lines), "one")
+            async with router.running(bootstrap.run()):
+                router.follow(spec, bootstrap)
+                await router.until(lambda: bootstrap.outcomes == {outcome: 1})  # noqa: B023
+                if outcome is BootstrapOutcome.UNKNOWN:
+                    await router.until(lambda: router.trust("w") is Trust.EXACT)  # noqa: B023
+    finally:
+        publisher.close()
+
+
+async def test_a_sibling_is_asked_over_its_control_port_with_its_token() -> None:
+    with fleet() as one:
+        worker = one.learn("w0")
+        store = BlockStored([1, 2], None, [1, 2, 3, 4, 5, 6, 7, 8], 4, "GPU")
+        one.brains.index.apply(Rank(worker), EventBatch(0.0, [store]), 1.0, 3)
+        async with control(one, token="secret") as (client, _):
+            transport = client._transport
+            told = Siblings("secret", 5.0, transport)
+            lines = [line async for line in told.dump("http://control", "w0")]
+            assert lines[0] == b'{"kind":"header","format":1}'
+            assert any(b'"hashes":[1,2]' in line for line in lines)
+            assert lines[-1] == b'{"kind":"end","ranks":1}'
+            with pytest.raises(SiblingError, match="answers 401"):
+                await anext(Siblings("other", 5.0, transport).dump("http://control", "w0"))
+            with pytest.raises(SiblingError, match="answers 401"):
+                await anext(Siblings(None, 5.0, transport).dump("http://control", "w0"))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a\n", b"b"], [b"a", b"b"]),
+        ([b"a", b"b\nc", b"\n"], [b"ab", b"c"]),
+        ([b"\n"], [b""]),
+        ([], []),
+    ],
+)
+async def test_lines_of_any_chunks(chunks: list[bytes], lines: list[bytes]) -> None:
+    class Chunks(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for chunk in chunks:
+                yield chunk
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Chunks()))
+    told = Siblings(None, 1.0, transport).dump(URL, "w")
+    assert [line async for line in told] == lines
+
+
+async def test_a_line_without_an_end_and_a_broken_answer() -> None:
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for _ in range(20):
+                yield b"x" * (1 << 20)
+
+    class Broken(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"a\n"
+            raise httpx.ReadError("reset")
+
+    for stream, message in ((Endless(), "without an end"), (Broken(), "reset")):
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))  # noqa: B023
+        told = Siblings(None, 1.0, transport).dump(URL, "w")
+        with pytest.raises(SiblingError, match=message):
+            _ = [line async for line in told]

@@ -115,6 +115,12 @@ class GuardedIndex:
         """See `PrefixIndex.trust`; ``none`` if the index cannot say."""
         return self._guard(IndexVerb.TRUST, self._index.trust, rank, now) or Trust.NONE
 
+    def trusts(self, ranks: list[Rank], now: float) -> list[Trust]:
+        """The trust of each rank, in the same order; ``none`` for all if the index cannot say."""
+        trust = self._index.trust
+        found = self._guard(IndexVerb.TRUST, lambda: [trust(rank, now) for rank in ranks])
+        return [Trust.NONE] * len(ranks) if found is None else found
+
     def _guard(
         self, verb: IndexVerb, ask: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T | None:

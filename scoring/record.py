@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
+from indexer.match import RankMatch
 from scoring.cost import Price
 from scoring.decision import Candidate, Decision, Exclusion, RankName, Reason
 from scoring.policies import Option, PolicyName, Ranking
@@ -61,14 +62,21 @@ class WeighedCandidates(Sequence[Candidate]):
     """Candidates that are written out when somebody first reads them: most records are never read.
 
     Args:
-        options: eligible ranks, best first, with a match each.
+        options: eligible ranks, best first; all of them with a match, or none.
+        unmatched: one an option without a match, for that changes; empty where there are matches.
         excluded: written out already, for what they say of the rank changes.
     """
 
-    __slots__ = ("_excluded", "_options", "_written")
+    __slots__ = ("_excluded", "_options", "_unmatched", "_written")
 
-    def __init__(self, options: list[Option], excluded: tuple[Candidate, ...]) -> None:
+    def __init__(
+        self,
+        options: list[Option],
+        unmatched: list[RankMatch],
+        excluded: tuple[Candidate, ...],
+    ) -> None:
         self._options = options
+        self._unmatched = unmatched
         self._excluded = excluded
         self._written: tuple[Candidate, ...] | None = None
 
@@ -96,7 +104,9 @@ class WeighedCandidates(Sequence[Candidate]):
 
     def _all(self) -> tuple[Candidate, ...]:
         if self._written is None:
-            self._written = (*map(_weighed, self._options), *self._excluded)
+            matches = [option.match for option in self._options]
+            weighed = map(_weighed, self._options, self._unmatched or matches)
+            self._written = (*weighed, *self._excluded)
         return self._written
 
 
@@ -116,13 +126,19 @@ def candidates_of(
         if weighing.resolution.num_others:
             excluded += ((row, Exclusion.OTHER_MODEL) for row in weighing.resolution.others)
         left_out = tuple(_excluded(row, reason, index, now) for row, reason in excluded[:room])
+    unmatched: list[RankMatch] = []
     if options and options[0].match is None:
-        return (*(_unmatched(option, index, now) for option in options), *left_out)
-    return WeighedCandidates(options, left_out)
+        rows = [option.row for option in options]
+        trusts = index.trusts([row.rank for row in rows], now)
+        unmatched = [
+            RankMatch(trust, row.entry.spec.block_size or 1)
+            for row, trust in zip(rows, trusts, strict=True)
+        ]
+    return WeighedCandidates(options, unmatched, left_out)
 
 
-def _weighed(option: Option) -> Candidate:
-    row, match, price, in_flight, queued_tokens = option
+def _weighed(option: Option, match: RankMatch | None) -> Candidate:
+    row, _, price, in_flight, queued_tokens = option
     assert match is not None, "options have a match each, or none of them has"
     return Candidate(
         worker=row.rank.worker,
@@ -141,16 +157,6 @@ def _weighed(option: Option) -> Candidate:
         queued_prefill_tokens=queued_tokens,
         terms_ms=_terms_ms(price),
         cost_ms=price.cost_ms,
-    )
-
-
-def _unmatched(option: Option, index: GuardedIndex, now: float) -> Candidate:
-    row, _, price, in_flight, queued_tokens = option
-    rank = row.rank
-    return Candidate(
-        *(rank.worker, rank.dp_rank, True, None, index.trust(rank, now)),
-        *(row.entry.spec.block_size or 1, 0, 0, 0, 0, 0, 0),
-        *(in_flight, queued_tokens, _terms_ms(price), price.cost_ms),
     )
 
 

@@ -173,7 +173,7 @@ def bare(backend: str, core: int) -> Iterator[Proxy]:
 def chat_body(number: int, size_bytes: int = 2048) -> bytes:
     """A chat of about ``size_bytes`` whose beginning all of them share."""
     words = ("The router weighs what each worker holds against what it is busy with. " * 40).split()
-    question = f" Question {number}: which worker answers soonest, and why?"
+    question = f" Which worker answers soonest, and why? {number:06}"
     body = {
         "model": MODEL,
         "messages": [

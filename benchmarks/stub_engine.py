@@ -28,8 +28,8 @@ _EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 150 + b'"
 
 
 def completion(prompt_tokens: int) -> bytes:
-    """The one answer: all but the end of the announced prompt was cached, as its events say."""
-    cached = BLOCK_SIZE * max(prompt_tokens // BLOCK_SIZE - 2, 0)
+    """The one answer: all but the last block of the announced prompt was cached, as its events say."""
+    cached = BLOCK_SIZE * max(prompt_tokens // BLOCK_SIZE - 1, 0)
     message = {"role": "assistant", "content": "ok"}
     usage: dict[str, object] = {"prompt_tokens": prompt_tokens, "completion_tokens": 1}
     usage |= {"total_tokens": prompt_tokens + 1}

@@ -104,6 +104,10 @@ class EventSubscriber:
         """Take nothing from ``source`` until ``resume``: what comes waits at its socket, up to its bound."""
         self._paused.add(source)
 
+    def is_paused(self, source: EventSource) -> bool:
+        """Whether nothing is taken from ``source``."""
+        return source in self._paused
+
     def resume(self, source: EventSource) -> None:
         """Take what has come, and go on. Idempotent."""
         self._paused.discard(source)

@@ -79,20 +79,23 @@ class HashQuery(_Query):
 Q = TypeVar("Q", bound=_Query)
 
 
-def index_routes(fleet: FleetDebug, executor: Executor, max_body_bytes: int) -> APIRouter:
+def index_routes(
+    fleet: FleetDebug, executor: Executor, max_body_bytes: int, *, max_dumps: int = _MAX_DUMPS
+) -> APIRouter:
     """The routes.
 
     Args:
         executor: for long bodies.
+        max_dumps: at one time; a further one is refused.
     """
     routes = APIRouter()
-    dumps = asyncio.Semaphore(_MAX_DUMPS)
+    dumps = asyncio.Semaphore(max_dumps)
 
     @routes.get("/debug/index/dump", response_class=StreamingResponse, responses={503: {}})
     async def dump(worker: str | None = None) -> Response:
         """The index as NDJSON, for a router that starts; at most eight at a time."""
         if dumps.locked():
-            raise HTTPException(503, "eight dumps are under way", {"Retry-After": "1"})
+            raise HTTPException(503, "too many dumps are under way", {"Retry-After": "1"})
         await dumps.acquire()
         return _Dump(fleet, worker, dumps)
 

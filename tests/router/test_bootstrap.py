@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from indexer import Backlog, EventSubscriber, FleetIndex, Intake, SocketLimits, StreamLimits, Trust
 from protocol import BlockStored, EventBatch, EventSource, Rank, Tier, WorkerId, WorkerSpec
 from router.bootstrap import Bootstrap, BootstrapOutcome, Heirs
+from router.config import ConfigError, load_config
 from router.index_dump import dump_index
+from router.registry import Registry, RegistryLimits
+from router.shelf import Rung, Shelved
 from router.sibling import SiblingError, Siblings
 from tests.indexer.loopback import Changes, LoopbackPublisher
-from tests.router.brains import fleet
+from tests.router.brains import described, fleet, source
 from tests.router.test_control_app import control
 
 QUICK = SocketLimits(tick_s=0.02, reconnect_s=0.01, reconnect_max_s=0.05)
@@ -329,3 +333,40 @@ async def test_a_line_without_an_end_and_a_broken_answer() -> None:
         told = Siblings(None, 1.0, transport).dump(URL, "w")
         with pytest.raises(SiblingError, match=message):
             _ = [line async for line in told]
+
+
+def test_nothing_is_taken_from_a_new_workers_sockets_until_it_is_taken_over() -> None:
+    with fleet() as one:
+        brains = one.brains
+        heirs = Heirs(brains.index, brains.intake, brains.subscriber)
+        bootstrap = Bootstrap(heirs, Told(), ["http://sibling"], 5.0, one.clock)
+        registry = Registry(replace(brains, bootstrap=bootstrap), RegistryLimits())
+        registry.add(WorkerId("w0"), "http://w0", 0.0)
+        where = source(has_replay=True)
+        no_tokenizer = Shelved(Rung.NONE)
+        registry.learned(WorkerId("w0"), described("w0", sources=(where,)), no_tokenizer, 0.0)
+        assert brains.subscriber.is_paused(where)
+        assert set(registry.bootstrap_outcomes) == set(BootstrapOutcome)
+        registry.remove(WorkerId("w0"))
+        assert not brains.subscriber.is_paused(where)
+
+
+@pytest.mark.parametrize(
+    ("value", "siblings"),
+    [
+        ("http://a:8081/, http://b:8081", ("http://a:8081", "http://b:8081")),
+        ('["http://a:8081"]', ("http://a:8081",)),
+        ("", ()),
+    ],
+)
+def test_siblings_from_the_environment(value: str, siblings: tuple[str, ...]) -> None:
+    environ = {"KVROUTE_BOOTSTRAP__SIBLINGS": value, "KVROUTE_BOOTSTRAP__TOKEN": "secret"}
+    config = load_config(None, {}, environ)
+    assert config.bootstrap.siblings == siblings
+    assert "secret" not in repr(config)
+
+
+@pytest.mark.parametrize("url", ["tcp://a:1", "a:8081", "http://", "http://a/?x=1"])
+def test_what_is_no_sibling(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.siblings"):
+        load_config(None, {"bootstrap": {"siblings": [url]}}, {})

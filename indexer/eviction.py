@@ -1,20 +1,32 @@
-"""Which claims go when there are too many: the oldest of all ranks, tiers and groups."""
+"""Which claims go when there are too many: the oldest of all ranks, pools, tiers and groups."""
 
 import heapq
 from collections.abc import Iterable
+from typing import Protocol
 
 from indexer.group_ledger import GroupLedger
-from indexer.rank_book import RankBook
+from indexer.ledger import RankLedger
 from protocol import Tier
 
 
-def evict_oldest(books: Iterable[RankBook], count: int, grain: int, now: float) -> None:
+class Holder(Protocol):
+    """A rank or pool with claims."""
+
+    @property
+    def ledger(self) -> RankLedger:
+        """Its claims."""
+
+    def note_evicted(self, num_blocks: int) -> None:
+        """So many claims were given up."""
+
+
+def evict_oldest(books: Iterable[Holder], count: int, grain: int, now: float) -> None:
     """Give up so many of the oldest claims, or all. O(ranks + ``count``).
 
     Args:
         grain: how many of one tier of one rank go before the next oldest is looked for.
     """
-    oldest: list[tuple[int, int, RankBook, GroupLedger, Tier]] = []
+    oldest: list[tuple[int, int, Holder, GroupLedger, Tier]] = []
     for book in books:
         for group in book.ledger.groups.values():
             for tier in Tier:

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex
 from indexer.dump_format import LoadSkip, RankLine
-from indexer.eviction import evict_oldest
+from indexer.eviction import Holder, evict_oldest
 from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
 from indexer.lookups import Lookup, LookupTable, Search
-from indexer.match import Prompt, RankMatch
+from indexer.match import Prompt, RankMatch, match_of
+from indexer.pool_book import PoolState
 from indexer.prefix_query import HeldPrefix, PrefixQuery, answer
 from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
@@ -26,11 +27,24 @@ from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
 from indexer.rank_load import LOADABLE, RankLoad
 from indexer.rank_state import IndexStats, RankState
 from indexer.snapshots import RankSnapshot
+from indexer.storage_pools import StoragePools
+from indexer.storage_rules import StorageRules
 from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
-from protocol import EngineHash, EventBatch, Rank, Tier, WorkerId, WorkerSpec, tier_of
+from protocol import (
+    EngineHash,
+    EventBatch,
+    PoolName,
+    Rank,
+    StoragePool,
+    Tier,
+    WorkerId,
+    WorkerSpec,
+    tier_of,
+)
 
 DEFAULT_INDEX_LIMITS = IndexLimits()
+DEFAULT_STORAGE_RULES = StorageRules()
 _SWEPT_AT_ONCE = 4_096
 _EVICTED_AT_ONCE = 1_024
 
@@ -38,12 +52,17 @@ _EVICTED_AT_ONCE = 1_024
 class FleetIndex:
     """Claims, trust and findings of every rank."""
 
-    def __init__(self, limits: IndexLimits = DEFAULT_INDEX_LIMITS) -> None:
+    def __init__(
+        self,
+        limits: IndexLimits = DEFAULT_INDEX_LIMITS,
+        storage: StorageRules = DEFAULT_STORAGE_RULES,
+    ) -> None:
         self._limits = limits
         self._blocks = BlockIndex()
         self._specs: dict[WorkerId, WorkerSpec] = {}
         self._books: dict[Rank, RankBook] = {}
-        self._lookups = LookupTable(self._books)
+        self._pools = StoragePools(self._blocks, limits, storage, self._drop_lookups)
+        self._lookups = LookupTable(self._books, self._pools)
         self._board = FindingBoard(limits)
         self._skips: Counter[ClaimSkip] = Counter()
 
@@ -61,6 +80,7 @@ class FleetIndex:
             for book in self._books.values():
                 if book.rank.worker == spec.worker:
                     book.rename(spec)
+                    self._pools.settle(book)
             return
         self.remove_worker(spec.worker)
         self._specs[spec.worker] = spec
@@ -75,6 +95,7 @@ class FleetIndex:
             book = self._books.pop(rank)
             self._lookups.drop()
             self._skips.update(book.ledger.skips)
+            self._pools.detach(book)
             book.close()
 
     # What streams tell
@@ -86,24 +107,31 @@ class FleetIndex:
             seq: the batch's number, with its last part.
         """
         book = self._books.get(rank) or self._book(rank, now)
-        if book is None:
-            self._skips[ClaimSkip.UNKNOWN_WORKER] += 1
-        else:
+        if book is not None:
             book.apply(batch, now, seq)
-            if self._blocks.clock.num_held > self._limits.claims:
-                self._evict(now)
+            self._pools.infer(book, now)
+        elif self._pools.has(rank.worker):
+            self._pools.apply(rank.worker, batch, now)
+        else:
+            self._skips[ClaimSkip.UNKNOWN_WORKER] += 1
+        if self._blocks.clock.num_held > self._limits.claims:
+            self._evict(now)
 
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
         """Drop every claim of the rank, observed and predicted ones too; O(1) in the claims."""
         book = self._books.get(rank)
         if book is not None:
             book.forget(reason, now)
+        else:
+            self._pools.forget(rank.worker, now)
 
     def record_loss(self, rank: Rank, now: float, cause: LossCause = LossCause.NO_REPLAY) -> None:
         """Batches are lost for good: the rank's older claims are doubtful until confirmed."""
         book = self._books.get(rank)
         if book is not None:
             book.record_loss(now, cause)
+        else:
+            self._pools.record_loss(rank.worker, now)
 
     def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
         """Drop up to so many blocks of a medium that is about to be cleared; O(``max_blocks``).
@@ -112,13 +140,19 @@ class FleetIndex:
             Whether no more than so many are left.
         """
         book, tier = self._books.get(rank), tier_of(medium)
-        return book is None or tier is None or book.ledger.shrink(tier, max_blocks, now)
+        if tier is None:
+            return True
+        if book is None:
+            return self._pools.shrink(rank.worker, tier, max_blocks, now)
+        return book.ledger.shrink(tier, max_blocks, now)
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         """How far the rank's stream can be believed from here on."""
         book = self._book(rank, now)
         if book is not None:
             book.set_trust(trust)
+        else:
+            self._pools.set_trust(rank.worker, trust)
 
     def set_connected(self, rank: Rank, now: float, *, is_connected: bool | None) -> None:
         """Whether the rank's event socket is connected. To be told again and again.
@@ -202,6 +236,8 @@ class FleetIndex:
         book = self._books.get(rank)
         if book is not None:
             book.report(prompt, cached_tokens, at_decision, decided_at, now)
+            if cached_tokens is not None:
+                self._pools.weigh(book, prompt, cached_tokens, at_decision)
 
     def trust(self, rank: Rank, now: float) -> Trust:
         """How far claims about the rank can be believed; NONE for ranks that are not known."""
@@ -213,6 +249,7 @@ class FleetIndex:
         self.sweep(_SWEPT_AT_ONCE)
         for book in self._books.values():
             book.tick(now)
+        self._pools.tick(now)
         self._board.look(self._books.values(), now)
 
     def sweep(self, max_blocks: int) -> bool:
@@ -224,6 +261,14 @@ class FleetIndex:
     def rank_states(self, now: float) -> list[RankState]:
         """A snapshot a rank, in order of rank."""
         return [self._books[rank].state(now) for rank in sorted(self._books)]
+
+    def pool_states(self) -> list[PoolState]:
+        """A snapshot a storage pool that a rank is attached to."""
+        return self._pools.states()
+
+    def pools_named(self, name: PoolName) -> frozenset[StoragePool]:
+        """The storage pools behind a name: one for each model and layout."""
+        return self._pools.named(name)
 
     def findings(self, now: float) -> list[Finding]:
         """Every gap that is there now, with its evidence."""
@@ -291,20 +336,28 @@ class FleetIndex:
         """Verify every invariant; O(ranks × blocks). For tests."""
         self._blocks.check()
         assert {rank.worker for rank in self._books} == self._specs.keys()
-        held = sum(book.ledger.num_held for book in self._books.values())
+        holders = self._holders()
+        held = sum(book.ledger.num_held for book in holders)
         assert held == self._blocks.clock.num_held <= self._limits.claims
-        slots = [book.ledger.claims.slot for book in self._books.values()]
-        assert len(slots) == len(set(slots)), "two ranks share a slot"
+        slots = [book.ledger.claims.slot for book in holders]
+        assert len(slots) == len(set(slots)), "two ranks or pools share a slot"
         self._lookups.check()
         for book in self._books.values():
             book.check()
+        self._pools.check(self._books.values())
+
+    def _holders(self) -> list[Holder]:
+        return [*self._books.values(), *self._pools.books]
+
+    def _drop_lookups(self) -> None:
+        self._lookups.drop()
 
     def _evict(self, now: float) -> None:
         """Make room for some claims more."""
         limit = self._limits.claims
         room = min(limit // 64, _EVICTED_AT_ONCE)
         excess = self._blocks.clock.num_held - limit + room
-        evict_oldest(self._books.values(), excess, self._limits.age_grain, now)
+        evict_oldest(self._holders(), excess, self._limits.age_grain, now)
 
     def _book(self, rank: Rank, now: float) -> RankBook | None:
         """The rank's book, opened where its worker has more ranks than it advertises."""
@@ -318,6 +371,7 @@ class FleetIndex:
         book = RankBook(rank, spec, self._blocks, self._limits, now, self._lookups.drop)
         self._books[rank] = book
         self._lookups.drop()
+        self._pools.settle(book)
         return book
 
     def _search(
@@ -325,7 +379,8 @@ class FleetIndex:
     ) -> None:
         """Look up some slots in one key space; keep what is longer than before."""
         size = blocks.block_size
-        found = self._blocks.match(blocks.key_space, blocks.keys, search.watched, search.gpu_first)
+        _, watched, gpu_first, pools = search
+        found = self._blocks.match(blocks.key_space, blocks.keys, watched, gpu_first, pools)
         for slot, run in found.items():
             before = best.get(slot)
             if before is None or run.length * size > before[1].length * before[0]:
@@ -347,10 +402,7 @@ def _rank_matches(
         size, run = (book.geometry[0], _NO_RUN) if found is None else found
         match = made.get(id(run))
         if match is None or match.trust is not trust or match.block_size != size:
-            match = made[id(run)] = RankMatch(
-                trust, size,
-                run.gpu + run.observed, run.host, run.storage, run.predicted, run.observed,
-            )  # fmt: skip
+            match = made[id(run)] = match_of(run, size, trust)
         matches.append(match)
     return matches
 

@@ -23,7 +23,7 @@ from indexer.host_history import HostHistory
 from indexer.identity import ClaimSkip, Piece
 from indexer.limits import IndexLimits
 from indexer.parking import Parking
-from indexer.rank_claims import RankClaims
+from indexer.rank_claims import RankClaims, StoreWitness
 from indexer.remembered import Remembered
 from indexer.retired_slots import Table
 from indexer.snapshots import GroupSnapshot
@@ -69,8 +69,13 @@ class GroupLedger:
         self.unnamed_left_at: float | None = None
 
     @property
-    def num_unnamed(self) -> int:
+    def unnamed(self) -> Collection[EngineHash]:
         """Hashes held that name no block, for whatever reason."""
+        return self._unnamed
+
+    @property
+    def num_unnamed(self) -> int:
+        """Their number."""
         return len(self._unnamed)
 
     def held(self, tier: Tier) -> Iterator[tuple[EngineHash, Ref]]:
@@ -96,6 +101,8 @@ class GroupLedger:
             if ref is not None:
                 return ref
         ref = self._names.get(block_hash)
+        if ref is None and self._claims.other_names is not None:
+            ref = self._claims.other_names.get(block_hash)
         return ref if ref is not None and self._is_known(ref) else None
 
     def is_unkeyable(self, block_hash: EngineHash) -> bool:
@@ -108,6 +115,8 @@ class GroupLedger:
         Args:
             refs: of the leading hashes; those beyond are unkeyable.
         """
+        if self._claims.witness is not None:
+            self._claims.witness.stored(tier, hashes, refs)
         held = self._tiers[tier]
         fresh: list[Ref] = []
         again: list[tuple[EngineHash, Ref]] = []
@@ -361,6 +370,8 @@ class GroupLedger:
             if block_hash in self._unnamed:
                 self._drop_unnamed(block_hash)
                 self._name_held(block_hash, ref)
+                if self._claims.witness is not None:
+                    self._show_named(self._claims.witness, block_hash, ref)
             for piece in self.parking.take(block_hash):
                 refs = self._place(piece, ref)
                 adopted = list(zip(piece.hashes, refs, strict=False))
@@ -380,6 +391,11 @@ class GroupLedger:
 
     def _is_held(self, block_hash: EngineHash) -> bool:
         return any(block_hash in held for held in self._tiers.values())
+
+    def _show_named(self, witness: StoreWitness, block_hash: EngineHash, ref: Ref) -> None:
+        for tier, held in self._tiers.items():
+            if block_hash in held:
+                witness.stored(tier, [block_hash], [ref])
 
     def _drop_unnamed(self, block_hash: EngineHash) -> None:
         self._unnamed.discard(block_hash)

@@ -40,6 +40,9 @@ class ClaimSkip(StrEnum):
     UNRESOLVED_FULL = "unresolved_full"  # the same, beyond the bound
     ORPHAN_DROPPED = "orphan_dropped"  # blocks: parked too long
     EVICTED = "evicted"  # blocks: the oldest claims, at the bound of all
+    OTHER_MODEL = (
+        "other_model"  # blocks: a storage pool's, of another model or of one that is not named
+    )
     UNBELIEVED = "unbelieved"  # batches of an engine version whose events are not to be believed
     UNKNOWN_WORKER = "unknown_worker"  # batches after the worker was removed
 

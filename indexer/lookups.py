@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from indexer.engine_profile import EngineProfile, profile_of
 from indexer.match import Geometry
+from indexer.prefix_walk import SharedBits
 from indexer.rank_book import RankBook
 from indexer.slot_bits import slots_mask
+from indexer.storage_pools import StoragePools
 from protocol import Rank
 
 _MAX_KEPT = 256
@@ -22,11 +24,13 @@ class Search(NamedTuple):
     Attributes:
         watched: the slots to be looked up, as a mask.
         gpu_first: those of them whose engine takes GPU blocks first.
+        pools: what storage pools hold for some of them.
     """
 
     geometry: Geometry
     watched: int
     gpu_first: frozenset[int]
+    pools: tuple[SharedBits, ...]
 
 
 class Lookup(NamedTuple):
@@ -44,8 +48,9 @@ class Lookup(NamedTuple):
 class LookupTable:
     """Lookups by ranks. At 256 different selections of ranks all are dropped and made again."""
 
-    def __init__(self, books: Mapping[Rank, RankBook]) -> None:
+    def __init__(self, books: Mapping[Rank, RankBook], pools: StoragePools) -> None:
         self._books = books
+        self._pools = pools
         self._kept: dict[tuple[Rank, ...], Lookup] = {}
 
     def of(self, ranks: Sequence[Rank]) -> Lookup:
@@ -77,13 +82,13 @@ class LookupTable:
             if book is not None:
                 for geometry in book.lookups:
                     found.setdefault(geometry, []).append(book)
-        return Lookup(books, [_search(geometry, having) for geometry, having in found.items()])
+        return Lookup(books, [self._search(geometry, own) for geometry, own in found.items()])
 
-
-def _search(geometry: Geometry, books: Sequence[RankBook]) -> Search:
-    first = [book for book in books if profile_of(book.spec.engine) is EngineProfile.GPU_FIRST]
-    return Search(
-        geometry,
-        slots_mask(book.slot for book in books),
-        frozenset(book.slot for book in first),
-    )
+    def _search(self, geometry: Geometry, books: Sequence[RankBook]) -> Search:
+        first = [book for book in books if profile_of(book.spec.engine) is EngineProfile.GPU_FIRST]
+        return Search(
+            geometry,
+            slots_mask(book.slot for book in books),
+            frozenset(book.slot for book in first),
+            self._pools.shared(books),
+        )

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
+from indexer.storage_source import StorageSource, source_of
 from indexer.trust import Trust
 from protocol import BlockKey, KeySpace, TokenBytes, block_keys
 
@@ -16,8 +18,9 @@ class RankMatch:
 
     ``gpu_blocks + host_pinned_blocks + storage_blocks`` is the length of the run and
     ``matched_tokens`` that length times ``block_size``. ``observed_blocks`` of them rest on evidence
-    alone. ``predicted_blocks`` follow the run, dispatched and not yet heard of; they are in no other
-    number. A value, though not a frozen one: a lookup makes some, and ranks that are alike share one.
+    alone, and ``storage_source`` is the weakest that storage blocks rest on. ``predicted_blocks`` follow
+    the run, dispatched and not yet heard of; they are in no other number. A value, though not a frozen one:
+    a lookup makes some, and ranks that are alike share one.
     """
 
     trust: Trust
@@ -27,6 +30,7 @@ class RankMatch:
     storage_blocks: int = 0
     predicted_blocks: int = 0
     observed_blocks: int = 0
+    storage_source: StorageSource | None = None
 
     @property
     def matched_blocks(self) -> int:
@@ -37,6 +41,15 @@ class RankMatch:
     def matched_tokens(self) -> int:
         """Length of the run, in tokens."""
         return self.matched_blocks * self.block_size
+
+
+def match_of(run: Run, block_size: int, trust: Trust) -> RankMatch:
+    """A run as the planner wants it."""
+    gpu, host, storage, observed, predicted, pooled, inferred = run
+    storage += pooled + inferred
+    return RankMatch(
+        trust, block_size, gpu + observed, host, storage, predicted, observed, source_of(run)
+    )
 
 
 class Prompt:

@@ -11,6 +11,7 @@ cache groups); the bit then stays until the last of them is removed.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from typing import Protocol
 
 from indexer.aged_marks import AgedMarks
 from indexer.block_index import BlockIndex, Ref
@@ -19,7 +20,21 @@ from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
 from indexer.retired_slots import Table
 from indexer.slot_bits import GPU, OBSERVED, PREDICTED
-from protocol import Tier
+from protocol import EngineHash, Tier
+
+
+class StoreWitness(Protocol):
+    """Who else wants to know what the rank stores."""
+
+    def stored(self, tier: Tier, hashes: Sequence[EngineHash], refs: Sequence[Ref]) -> None:
+        """Events stored these hashes of these blocks on the tier."""
+
+
+class HashNames(Protocol):
+    """Who else knows which blocks hashes name."""
+
+    def get(self, block_hash: EngineHash, /) -> Ref | None:
+        """The block; None where it is not known."""
 
 
 class RankClaims:
@@ -30,6 +45,8 @@ class RankClaims:
             are kept, the first to go first.
         departures: by tier, which blocks events removed, and when.
         duplicates: by tier, stores of what was held.
+        witness: is told of every store whose blocks are known.
+        other_names: is asked for hashes that the rank's own events do not name.
     """
 
     def __init__(self, index: BlockIndex, limits: IndexLimits) -> None:
@@ -41,6 +58,8 @@ class RankClaims:
         self.departures = {tier: Departures(limits.departures) for tier in Tier}
         self.duplicates: Counter[Tier] = Counter()
         self._shared: Counter[tuple[Tier, Ref]] = Counter()
+        self.witness: StoreWitness | None = None
+        self.other_names: HashNames | None = None
 
     @property
     def num_doubtful(self) -> int:

@@ -294,7 +294,7 @@ class SourceFeed:
     def _rank_of(self, heard: HeardBatch) -> int | None:
         """The rank that a message belongs to; None where it is refused, or nobody knows."""
         if heard.batch is None:
-            return self._rank_of_unreadable(heard.seq)
+            return self._rank_of_unreadable(heard)
         dp_rank = heard.batch.dp_rank
         if dp_rank is None or dp_rank == self.own_rank:
             return self.own_rank
@@ -303,15 +303,19 @@ class SourceFeed:
             return None
         return dp_rank
 
-    def _rank_of_unreadable(self, seq: int) -> int | None:
-        """It names nobody: the only rank heard so far, or the only one that expects the number.
+    def _rank_of_unreadable(self, heard: HeardBatch) -> int | None:
+        """It names nobody: the one that has accounted for it before, the only rank heard so far, or the only
+        one that expects the number.
 
         Where that leaves several, a gap will show whose it was.
         """
         speaking = {r: s.position for r, s in self._streams.items() if s.position.num_applied}
         if not speaking:
             return self.own_rank
-        expecting = [r for r in speaking if len(speaking) == 1 or speaking[r].expected == seq]
+        known = [r for r in speaking if speaking[r].ring.compare(heard.seq, heard.payload)]
+        if known:
+            return known[0]
+        expecting = [r for r in speaking if len(speaking) == 1 or speaking[r].expected == heard.seq]
         if len(expecting) == 1:
             return expecting[0]
         return None

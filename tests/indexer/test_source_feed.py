@@ -332,3 +332,25 @@ def test_the_status_says_where_the_stream_stands() -> None:
     feed.reply(1)
     assert status.counters.batches == 1, "a snapshot"
     assert feed.feed.status(Rank(WorkerId("other"), 0)) is None
+
+
+def test_an_unreadable_batch_that_is_replayed_again_is_of_the_rank_that_knows_it() -> None:
+    """Several ranks share a socket; the last batch of one cannot be read, and is looked at in every silence."""
+    feed = Feed()
+    feed.connected()
+    for dp_rank in (0, 1):
+        feed.reply(0, dp_rank)
+    feed.end()
+    unreadable = (1).to_bytes(8, "big"), b"\xc1"
+    feed.frames(live_frames(LiveMessage(b"kv", 1, batch(1, 0))))
+    feed.frames([b"kv", *unreadable])
+    for now in range(2, 200):
+        for first_seq in feed.tick(float(now)):
+            for dp_rank in (0, 1):
+                for seq in range(first_seq, 2 - dp_rank):
+                    feed.reply(seq, dp_rank)
+            feed.feed.on_replay([b"", b"kv", *unreadable], feed.now)
+            feed.end()
+    assert all(rank.dp_rank for rank, _ in feed.sink.forgets)
+    assert len(feed.sink.forgets) <= 1
+    assert feed.claims(0) == {100, 101}

@@ -15,7 +15,7 @@ both blocks (*namesakes*), and the first removal ends both claims.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from indexer.block_index import KEY_MASK, Ref
 from indexer.claim_ages import ClaimAges
@@ -64,6 +64,8 @@ class GroupLedger:
         self._unnamed: set[EngineHash] = set()
         self._unkeyable: set[EngineHash] = set()
         self._namesakes: dict[tuple[Tier, EngineHash], list[Ref]] = {}
+        # unnamed hashes that are older than a loss, and until when they are kept: named, they are doubtful
+        self._doubtful: dict[Tier, dict[EngineHash, float]] = {tier: {} for tier in Tier}
         self.parking = Parking(limits.orphans, limits.orphan_bytes)
         self.doubled: Remembered[int, int] = Remembered(limits.doubled)
         self.unnamed_left_at: float | None = None
@@ -128,6 +130,7 @@ class GroupLedger:
             before = held[block_hash]
             if before is None:
                 held[block_hash] = ref
+                self._doubtful[tier].pop(block_hash, None)
                 fresh.append(ref)
             elif before != ref and self._add_namesake(tier, block_hash, ref):
                 fresh.append(ref)
@@ -169,6 +172,21 @@ class GroupLedger:
             self._skips[ClaimSkip.UNRESOLVED_FULL] += len(unknown) - room
         return max(0, len(unknown) - room)
 
+    def doubt(self, until: float) -> None:
+        """What is held is older than a loss, and kept until then unless confirmed; O(blocks held)."""
+        for tier, held in self._tiers.items():
+            self._claims.doubt(tier, (ref for _, ref in self.held(tier)), until)
+            for block_hash in self._unnamed:
+                if block_hash in held:
+                    self._doubtful[tier].setdefault(block_hash, until)
+
+    def overdue(self, tier: Tier, refs: Collection[Ref], now: float) -> list[EngineHash]:
+        """Hashes of these blocks, and unnamed ones whose time is over; O(blocks held) if there are any."""
+        named = (h for h, ref in self.held(tier) if ref in refs) if refs else ()
+        doubtful = self._doubtful[tier]
+        unnamed = takewhile(lambda block_hash: doubtful[block_hash] <= now, doubtful)
+        return list(dict.fromkeys([*named, *unnamed]))
+
     def remove(self, tier: Tier, hashes: Sequence[EngineHash], now: float) -> list[EngineHash]:
         """Hold the hashes on the tier no longer; other tiers and children are untouched. O(blocks).
 
@@ -191,6 +209,7 @@ class GroupLedger:
                     gone += self._namesakes.pop((tier, block_hash), ())
                 continue
             self.unnamed_left_at = now
+            self._doubtful[tier].pop(block_hash, None)
             if not self._is_held(block_hash):
                 self._drop_unnamed(block_hash)
         self._ages[tier].note(held)
@@ -216,6 +235,7 @@ class GroupLedger:
         self._namesakes = {at: refs for at, refs in self._namesakes.items() if at[0] is not tier}
         self._remember_latest(held)
         held.clear()
+        self._doubtful[tier].clear()
         self._ages[tier].note(held)
         self._unnamed = {h for h in self._unnamed if self._is_held(h)}
         self._unkeyable &= self._unnamed
@@ -232,7 +252,7 @@ class GroupLedger:
         for tier, held in self._tiers.items():
             self._remember_latest(held)
             tables.append(held)
-            self._tiers[tier] = {}
+            self._tiers[tier], self._doubtful[tier] = {}, {}
             self._ages[tier].note({})
         tables += [list(refs) for refs in self._namesakes.values()]
         self._namesakes, self._unnamed, self._unkeyable = {}, set(), set()
@@ -298,6 +318,8 @@ class GroupLedger:
         named = {h for held in self._tiers.values() for h, ref in held.items() if ref is not None}
         assert self._unnamed == unnamed, f"unnamed: {self._unnamed ^ unnamed}"
         assert self._unkeyable <= unnamed, f"unkeyable, not held: {self._unkeyable - unnamed}"
+        for tier, doubtful in self._doubtful.items():
+            assert all(self._tiers[tier].get(h, h) is None for h in doubtful), "doubtful, and named"
         assert not unnamed & named, f"named on one tier only: {unnamed & named}"
         for tier, ages in self._ages.items():
             ages.check(self._tiers[tier])
@@ -351,6 +373,7 @@ class GroupLedger:
                 self.store(tier, [block_hash], [ref])
             elif block_hash in held:
                 self._claims.duplicates[tier] += 1
+                self._doubtful[tier].pop(block_hash, None)
                 if tier is Tier.HOST:
                     self._history.add([block_hash])
             else:
@@ -385,6 +408,9 @@ class GroupLedger:
             if block_hash in held and held[block_hash] is None:
                 held[block_hash] = ref
                 self._claims.announce(tier, [ref])
+                until = self._doubtful[tier].pop(block_hash, None)
+                if until is not None:
+                    self._claims.doubt(tier, [ref], until)
 
     def _is_known(self, ref: Ref) -> bool:
         return self._claims.index.space_of(ref) is not None

@@ -152,9 +152,8 @@ class RankLedger:
 
     def doubt(self, until: float) -> None:
         """Announced claims are older than a loss, and kept until then unless confirmed; O(claims)."""
-        for tier in Tier:
-            for group in self._groups.values():
-                self.claims.doubt(tier, (ref for _, ref in group.held(tier)), until)
+        for group in self._groups.values():
+            group.doubt(until)
 
     def drop_doubtful(self, now: float) -> int:
         """Drop the claims that are still doubtful when their time is over; O(claims) if there are any.
@@ -165,12 +164,11 @@ class RankLedger:
         dropped = 0
         for tier in Tier:
             overdue = self.claims.overdue(tier, now)
-            if not overdue:
-                continue
             for group in self._groups.values():
-                hashes = dict.fromkeys(h for h, ref in group.held(tier) if ref in overdue)
-                group.remove(tier, list(hashes), now)
-                dropped += len(hashes)
+                hashes = group.overdue(tier, overdue, now)
+                if hashes:
+                    group.remove(tier, hashes, now)
+                    dropped += len(hashes)
         return dropped
 
     def link(self, blocks: PromptBlocks, refs: Sequence[Ref], chosen: Sequence[int]) -> None:

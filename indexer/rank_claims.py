@@ -95,8 +95,13 @@ class RankClaims:
             pop(ref, None)
 
     def doubt(self, tier: Tier, refs: Iterable[Ref], until: float) -> None:
-        """These claims are older than a loss; those that were doubtful before keep their time."""
+        """These claims are older than a loss; those that were doubtful before keep their time.
+
+        None goes before one that has been doubtful for longer.
+        """
         doubtful = self.doubtful[tier]
+        if doubtful:
+            until = max(until, next(reversed(doubtful.values())))
         for ref in refs:
             doubtful.setdefault(ref, until)
 

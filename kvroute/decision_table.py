@@ -13,7 +13,7 @@ from loadgen import CandidateView, DecisionView, RankNameView
 
 CAPTION = (
     "cost and its terms: ms, without terms that are 0 for all; back: host to GPU. "
-    "L1, L2, L3: blocks on GPU, in pinned host memory, in storage. "
+    "L1, L2, L3: blocks on GPU, in pinned host memory, in storage; L3 by: what says so. "
     "matched: tokens. load: requests in flight/prompt tokens queued."
 )
 _SHORT = {"load_back": "back"}
@@ -104,6 +104,8 @@ def _columns(decision: DecisionView) -> list[_Column]:
         column("L2", lambda one: f"{one.host_pinned_blocks:,}"),
         column("L3", lambda one: f"{one.storage_blocks:,}"),
     ]
+    if any(one.storage_source for one in candidates):
+        columns.append(column("L3 by", lambda one: one.storage_source or "", is_number=False))
     if any(one.observed_blocks for one in candidates):
         columns.append(column("observed", lambda one: f"{one.observed_blocks:,}"))
     if any(one.predicted_blocks for one in candidates):

@@ -46,6 +46,7 @@ class CandidateView(_View):
     queued_prefill_tokens: int
     terms_ms: dict[str, float]
     cost_ms: float | None
+    storage_source: str | None = None
 
 
 class DecisionView(_View):

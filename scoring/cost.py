@@ -20,10 +20,8 @@ from typing import NamedTuple
 
 from indexer.match import RankMatch
 from indexer.trust import Trust
+from protocol import DEFAULT_PREFETCH_THRESHOLD
 from scoring.rates import CostRates
-
-FETCH_THRESHOLD_TOKENS = 256
-"""Shorter storage hits are not fetched. Source: SGLang 0.5.23, ``prefetch_threshold``."""
 
 DOUBTFUL_SHARE = 0.5
 """What a matched token counts on a rank whose trust is ``degraded`` or ``stale``: its claims are as
@@ -104,11 +102,17 @@ def usable_hit(match: RankMatch, prompt_tokens: int) -> Hit:
     return Hit((gpu + predicted) * size, host * size, storage * size)
 
 
-def prompt_cost(rates: CostRates, prompt_tokens: int, hit: Hit) -> PromptCost:
+def prompt_cost(
+    rates: CostRates,
+    prompt_tokens: int,
+    hit: Hit,
+    fetch_threshold: int = DEFAULT_PREFETCH_THRESHOLD,
+) -> PromptCost:
     """Cost of one prompt on an idle rank. O(1).
 
     Args:
         prompt_tokens: length of the prompt; 0 where it is not known, which leaves load alone.
+        fetch_threshold: tokens; the engine does not fetch shorter storage hits.
     """
     per_token = rates.prefill_ms_per_token
     gpu, host, storage = hit
@@ -117,7 +121,7 @@ def prompt_cost(rates: CostRates, prompt_tokens: int, hit: Hit) -> PromptCost:
     fetch_ms = storage * rates.fetch_ms_per_token
     if storage:
         without = _work(rates, uncached + storage, prompt_tokens)
-        is_too_short = storage < FETCH_THRESHOLD_TOKENS
+        is_too_short = storage < fetch_threshold
         if is_too_short or work * per_token + fetch_ms >= without * per_token:
             uncached, work, fetch_ms = uncached + storage, without, 0.0
             hit = Hit(gpu, host, 0.0)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from indexer.storage_source import StorageSource
 from indexer.trust import Trust
 
 
@@ -46,6 +47,7 @@ class RankName(NamedTuple):
 class Candidate:
     """One rank as it was weighed. Terms and cost in milliseconds; none where it was excluded.
 
+    ``storage_source`` is what storage blocks rest on, the weakest of them; None where there are none.
     ``block_size`` is 1 where no block of the rank is known. A value, though not a frozen one: a
     decision makes one a rank, and freezing triples what that costs.
     """
@@ -66,6 +68,7 @@ class Candidate:
     queued_prefill_tokens: int
     terms_ms: Mapping[str, float] = field(default_factory=dict)
     cost_ms: float | None = None
+    storage_source: StorageSource | None = None
 
 
 class Decision(NamedTuple):

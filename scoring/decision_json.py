@@ -46,6 +46,7 @@ def decision_record(decision: Decision) -> dict[str, object]:
 
 def _candidate_record(candidate: Candidate) -> dict[str, object]:
     excluded_by, cost_ms = candidate.excluded_by, candidate.cost_ms
+    source = candidate.storage_source
     return {
         "worker": str(candidate.worker),
         "dp_rank": candidate.dp_rank,
@@ -63,4 +64,5 @@ def _candidate_record(candidate: Candidate) -> dict[str, object]:
         "queued_prefill_tokens": candidate.queued_prefill_tokens,
         "terms_ms": {name: round(value, _DECIMALS) for name, value in candidate.terms_ms.items()},
         "cost_ms": None if cost_ms is None else round(cost_ms, _DECIMALS),
+        "storage_source": None if source is None else source.value,
     }

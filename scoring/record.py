@@ -157,6 +157,7 @@ def _weighed(option: Option, match: RankMatch | None) -> Candidate:
         queued_prefill_tokens=queued_tokens,
         terms_ms=_terms_ms(price),
         cost_ms=price.cost_ms,
+        storage_source=match.storage_source,
     )
 
 

@@ -102,19 +102,21 @@ class Scale:
         limit = weighing.request.max_output_tokens
         answer = ANSWER_TOKENS if limit is None else max(min(limit, ANSWER_TOKENS), 1)
         rates_of, add = self.rates.rates, weighing.options.append
-        priced: dict[int, tuple[CostRates, PromptCost]] = {}  # by match: like ranks share one
+        priced: dict[int, tuple[CostRates, int, PromptCost]] = {}  # by match: like ranks share one
         for row, match in zip(eligible, matches or repeat(None)):  # noqa: B905  one of them is endless
             book = row.book
             num_running = book.in_flight
             tokens, work = book.queued(now) if num_running else (0, 0)
             rates = rates_of(row.rank.worker)
+            is_stored = match is not None and match.storage_blocks
+            threshold = row.entry.spec.fetch_threshold if is_stored else 0
             known = priced.get(id(match))
-            if known is not None and known[0] is rates:
-                own = known[1]
+            if known is not None and known[0] is rates and known[1] == threshold:
+                own = known[2]
             else:
                 hit = NO_HIT if match is None else usable_hit(match, length)
-                own = prompt_cost(rates, length, hit)
-                priced[id(match)] = rates, own
+                own = prompt_cost(rates, length, hit, threshold)
+                priced[id(match)] = rates, threshold, own
             cost = price(rates, own, queued_work=work, in_flight=num_running, answer_tokens=answer)
             add(Option(row, match, cost, num_running, tokens))
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from protocol import DEFAULT_ENGINE_MODEL, Tier, tier_of
+from protocol import DEFAULT_ENGINE_MODEL, DEFAULT_PREFETCH_THRESHOLD, Tier, tier_of
 from router.errors import ErrorKind, FrontDoorError
-from scoring.cost import ANSWER_TOKENS, FETCH_THRESHOLD_TOKENS
+from scoring.cost import ANSWER_TOKENS
 from scoring.decision import Exclusion, Reason
 from scoring.speeds import MIN_WORK_TOKENS
 from scripts.write_reference import REFERENCE, pages
@@ -48,7 +48,7 @@ def test_the_cost_is_told_with_the_numbers_that_it_has() -> None:
     assert all(f"| {rate:,.0f} tokens/s |" in page for rate in rates)
     assert f"| {model.attention_doubling_tokens:,.0f} tokens |" in page
     assert f"| {model.decode_ms_per_request} ms " in page
-    assert f"they are {FETCH_THRESHOLD_TOKENS} or more" in page
+    assert f"they are {DEFAULT_PREFETCH_THRESHOLD} or more" in page
     assert f"the first tokens of the answer, {ANSWER_TOKENS} at most" in page
     assert f"{MIN_WORK_TOKENS:,} tokens or more" in page
 

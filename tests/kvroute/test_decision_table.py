@@ -99,6 +99,14 @@ def test_a_small_fleet_needs_one_table_at_80_columns() -> None:
     assert len(printed(decision(pod(0, **usual, **quiet, cost_ms=238.6)), 80)) == 2
 
 
+def test_the_source_of_storage_blocks_has_a_column_where_there_is_one() -> None:
+    heading, first, second = printed(decision(pod(0, storage_source="inferred"), pod(1)), 200)
+    assert "L3 by" in heading
+    assert "inferred" in first
+    assert "inferred" not in second
+    assert "L3 by" not in printed(decision(pod(0)), 200)[0]
+
+
 def test_nobody_at_all_is_a_heading() -> None:
     shown = FLEET.model_copy(update={"candidates": (), "chosen": None})
     assert printed(shown, 80)[0].split()[:2] == ["rank", "cost"]

@@ -106,6 +106,12 @@ def test_storage_is_fetched_from_the_prefetch_threshold_on(storage: int, is_fetc
     assert found.prompt.uncached_tokens == (10_000 - storage if is_fetched else 10_000)
 
 
+@pytest.mark.parametrize(("threshold", "is_fetched"), [(0, True), (64, True), (65, False)])
+def test_the_threshold_is_the_workers(threshold: int, is_fetched: bool) -> None:
+    own = prompt_cost(RATES, 10_000, Hit(0, 0, 64), threshold)
+    assert (own.fetch_ms > 0) is is_fetched
+
+
 def test_storage_slower_than_prefill_is_left_alone() -> None:
     slow = CostRates(0.125, 53_000.0, 0.025, 10.0, 0.5, {}, {})
     assert cost_ms(10_000, Hit(0, 0, 6_400), slow) == cost_ms(10_000, NO_HIT, slow)

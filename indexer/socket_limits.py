@@ -25,7 +25,7 @@ class SocketLimits:
             neither open connections nor sources that name addresses.
         messages_per_turn: what one source may take before others get their turn; no more than half of
             a stream's hold has room for.
-        turn_s: how long that may take.
+        turn_s: how long turns may take, of one source or of several, before the loop does other things.
         long_bytes: of a payload; a longer one is read in steps.
         tick_s: how often time is told to the intake.
         reopen_s: wait before sockets that could not be opened are tried again, and before the name of one

@@ -108,6 +108,10 @@ class EventSubscriber:
         """Whether nothing is taken from ``source``."""
         return source in self._paused
 
+    def is_reading(self, source: EventSource) -> bool:
+        """Whether a message of ``source`` is being read in steps."""
+        return source in self._readings
+
     def resume(self, source: EventSource) -> None:
         """Take what has come, and go on. Idempotent."""
         self._paused.discard(source)
@@ -131,20 +135,29 @@ class EventSubscriber:
             await self._awake.wait()
             self._awake.clear()
             while self._ready:
-                sockets = next(iter(self._ready))
-                del self._ready[sockets]
-                if not self._take_turn(sockets):
-                    self._ready[sockets] = None
-                await asyncio.sleep(0)
+                self._take_some_turns()
+                await asyncio.sleep(
+                    0
+                )  # the loop looks at every ready socket again: not after each turn
 
-    def _take_turn(self, sockets: Sockets) -> bool:
+    def _take_some_turns(self) -> None:
+        """Turns of one source after the other, for as long as one may last."""
+        deadline = self._clock() + self._limits.turn_s
+        while self._ready:
+            sockets = next(iter(self._ready))
+            del self._ready[sockets]
+            if not self._take_turn(sockets, deadline):
+                self._ready[sockets] = None
+            if self._clock() >= deadline:
+                return
+
+    def _take_turn(self, sockets: Sockets, deadline: float) -> bool:
         """Handle some of what has arrived; False where more is left.
 
         Replies come first: they make room for the live messages that are held until then.
         """
         if sockets.source in self._paused:
             return True
-        deadline = self._clock() + self._limits.turn_s
         if not self._work(sockets, deadline):
             return False
         are_replies_taken = self._take_replies(sockets, deadline)

@@ -199,11 +199,10 @@ def _pieces(event: KvEvent, max_blocks: int) -> Iterator[KvEvent]:
 
 
 def _can_be_cut(event: BlockStored) -> bool:
-    """Whether tokens and keys lie evenly over the hashes, so that each block has its own."""
+    """Whether the tokens lie evenly over the hashes, so that each block has its own."""
     num_blocks = len(event.block_hashes)
     num_tokens = num_blocks * event.block_size + event.is_eagle
-    has_tokens = not event.token_ids or len(event.token_ids) == num_tokens
-    return has_tokens and (event.extra_keys is None or len(event.extra_keys) == num_blocks)
+    return not event.token_ids or len(event.token_ids) == num_tokens
 
 
 def _stored_part(event: BlockStored, start: int, end: int) -> BlockStored:

@@ -42,3 +42,20 @@ def test_samples_are_few() -> None:
         assert len(ages._samples) <= 2 * 50 // 10 + 65
     ages.check(table)
     assert clock.num_held == 50
+
+
+def test_an_entry_that_comes_again_is_young() -> None:
+    clock = ClaimClock()
+    ages = ClaimAges(clock, 1)
+    table: dict[int | bytes, None] = {}
+    for key in (1, 2, 3):
+        table[key] = None
+        ages.note(table)
+    del table[2]
+    ages.note(table)
+    table[2] = None
+    ages.note(table)
+    ages.check(table)
+    del table[1]
+    ages.note(table)
+    assert ages.oldest(table) == 3

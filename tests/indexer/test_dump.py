@@ -326,3 +326,16 @@ def test_pieces_beyond_a_line_are_left_unnamed() -> None:
     load(other, dump(fleet, rank("a")))
     assert (other.state("a").orphans, other.state("a").unnamed) == (0, 2)
     assert ClaimSkip.ORPHAN_DROPPED not in other.state("a").skips
+
+
+def test_evidence_for_what_is_announced_adds_nothing() -> None:
+    lines = dump(full(), rank("a"))
+    held = next(orjson.loads(line) for line in lines if b'"held"' in line and b'"keys"' in line)
+    seen = {"kind": "observed", "space": held["space"], "keys": held["keys"], "age_s": 1.0}
+    at = next(i for i, line in enumerate(lines) if b"rank_end" in line)
+    other = SmallFleet("a", "b")
+    load(other, [*lines[:at], orjson.dumps(seen), *lines[at:]])
+    assert other.state("a").observed == 0
+    late = orjson.dumps({**seen, "age_s": 2.0})
+    with pytest.raises(DumpError, match="out of order"):
+        load(SmallFleet("a", "b"), [*lines[:at], orjson.dumps(seen), late, *lines[at:]])

@@ -6,6 +6,7 @@ import pytest
 
 from indexer.actions import ForgetReason
 from indexer.limits import IndexLimits
+from indexer.trust import Trust
 from protocol import AllBlocksCleared, Tier, WorkerId
 from tests.indexer.small_fleet import SmallFleet, blocks, names, prompt, rank
 
@@ -126,3 +127,48 @@ def test_children_of_what_was_cleared_may_come_a_moment_later() -> None:
     while not fleet.index.sweep(10_000):
         pass
     fleet.index.check()
+
+
+@drops
+def test_what_waits_or_has_no_name_goes_along(drop: Callable[[SmallFleet], None]) -> None:
+    fleet = full_fleet()
+    fleet.store("w", [b"orphan"], [1, 2, 3, 4], parent=b"unknown")
+    fleet.store("w", [b"placeholder"], [], medium="CPU")
+    fleet.store("w", names(0, 1), TOKENS[:4], cache_salt="s")  # one hash, two namespaces
+    assert (fleet.state("w").orphans, fleet.state("w").unnamed) == (1, 2)
+    drop(fleet)
+    fleet.index.check()
+    assert (fleet.state("w").orphans, fleet.state("w").unnamed) == (0, 0)
+    fleet.store("w", [b"unknown"], [5, 6, 7, 8])
+    fleet.store("w", [b"placeholder"], [9, 9, 9, 9])
+    assert fleet.state("w").blocks == {Tier.GPU: 2, Tier.HOST: 0, Tier.STORAGE: 0}
+    assert fleet.run("w", prompt(TOKENS, salt="s")) == (0, 0, 0)
+    while not fleet.index.sweep(10_000):
+        pass
+    fleet.index.check()
+    assert fleet.index.stats().blocks == 7
+
+
+def test_doubt_and_evidence_go_along() -> None:
+    fleet = full_fleet()
+    fleet.index.set_trust(rank("w"), Trust.JOINED, fleet.now)
+    fleet.index.observe(rank("w"), prompt(blocks(2_000_000, 20)), fleet.now)
+    fleet.index.record_loss(rank("w"), fleet.now)
+    assert (fleet.state("w").doubtful, fleet.state("w").observed) == (2 * NUM, 20)
+    clear(fleet)
+    assert (fleet.state("w").doubtful, fleet.state("w").observed) == (0, 0)
+    fleet.wait(700.0)
+    fleet.store("w", names(0, 1), TOKENS[:4])
+    assert fleet.run("w", PROMPT) == (1, 0, 0)
+
+
+@drops
+def test_shares_of_a_block_go_along(drop: Callable[[SmallFleet], None]) -> None:
+    """Two groups held it: afterwards one store is undone by one removal."""
+    fleet = full_fleet()
+    for group in (0, 1):
+        fleet.store("w", names(0, 1), TOKENS[:4], group_idx=group)
+    drop(fleet)
+    fleet.store("w", names(0, 1), TOKENS[:4], group_idx=0)
+    fleet.remove("w", names(0, 1), group_idx=0)
+    assert fleet.run("w", PROMPT) == (0, 0, 0)

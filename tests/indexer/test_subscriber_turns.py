@@ -133,3 +133,19 @@ async def test_a_giant_message_of_a_removed_source_is_dropped() -> None:
             await asyncio.sleep(0)
         assert len(fleet.sink.batches) == num_told
         assert fleet.sink.claims[loud.rank] == set()
+
+
+async def test_a_giant_message_that_is_half_read_goes_with_its_source() -> None:
+    async with running(SocketLimits(tick_s=0.02, turn_s=0.001)) as fleet:
+        giant = fleet.publisher()
+        loud = giant.source("loud")
+        fleet.subscriber.subscribe(loud)
+        await fleet.subscribed(giant)
+        await fleet.trust(loud, Trust.EXACT)
+        giant.publish_batch(range(20_000))
+        await fleet.changes.until(lambda: fleet.subscriber.is_reading(loud))
+        fleet.subscriber.unsubscribe(loud)
+        assert not fleet.subscriber.is_reading(loud)
+        fleet.subscriber.subscribe(loud)
+        await fleet.claims(loud, *range(20_000))  # by its replay, from the first part on
+        assert fleet.sink.losses[loud.rank] == 0

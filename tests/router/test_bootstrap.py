@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import httpx
+import orjson
 import pytest
 
 from indexer import Backlog, EventSubscriber, FleetIndex, Intake, SocketLimits, StreamLimits, Trust
@@ -56,8 +57,8 @@ class Router:
     def follow(self, spec: WorkerSpec, bootstrap: Bootstrap | None = None) -> None:
         """As the registry does with a worker that it has learned."""
         self.index.add_worker(spec, time.monotonic())
-        for source in spec.sources:
-            self.subscriber.subscribe(source)
+        for where in spec.sources:
+            self.subscriber.subscribe(where)
         if bootstrap is not None:
             bootstrap.begin(spec)
 
@@ -370,3 +371,22 @@ def test_siblings_from_the_environment(value: str, siblings: tuple[str, ...]) ->
 def test_what_is_no_sibling(url: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.siblings"):
         load_config(None, {"bootstrap": {"siblings": [url]}}, {})
+
+
+async def test_without_a_digest_of_the_mark_nothing_is_taken_over() -> None:
+    """For nothing would tell whether the publisher is the same one."""
+    changes = Changes()
+    publisher = LoopbackPublisher(changes)
+    spec = worker_of(publisher)
+    try:
+        async with sibling_that_knows(publisher, spec) as sibling:
+            lines = await lines_of(sibling)
+            bare = orjson.dumps({**orjson.loads(lines[1]), "digests": []})
+            router = Router(changes)
+            bootstrap = heir(router, Told(one=[lines[0], bare, *lines[2:]]), "one")
+            async with router.running(bootstrap.run()):
+                router.follow(spec, bootstrap)
+                await router.until(lambda: router.trust("w") is Trust.EXACT)
+            assert bootstrap.outcomes == {BootstrapOutcome.UNKNOWN: 1}
+    finally:
+        publisher.close()

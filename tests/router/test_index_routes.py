@@ -242,7 +242,7 @@ async def test_a_dump_too_many_is_refused_until_one_ends() -> None:
                 "type": "http", "method": "GET", "path": "/debug/index/dump", "headers": [],
                 "query_string": b"", "http_version": "1.1", "scheme": "http",
             }  # fmt: skip
-            slow = asyncio.create_task(app(scope, receive, send))  # type: ignore[arg-type]
+            slow = asyncio.create_task(app(scope, receive, send))
             await begun.wait()
             refused = await client.get("/debug/index/dump")
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")

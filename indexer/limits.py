@@ -23,6 +23,8 @@ class IndexLimits:
         observed: blocks held by evidence alone.
         predicted: blocks dispatched and not yet heard of.
         remembered: hashes a tier that were held a while ago, in each of two generations.
+        pool_names: hashes that the ranks of a storage pool published, in each of two generations: its own events
+            name blocks by nothing else.
         departures: blocks that left a tier a while ago, with the time, in each of two generations. What is
             beyond it counts as left, and explains a hit.
         doubled: blocks of which the engine may hold a second copy, in each of two generations.
@@ -55,6 +57,7 @@ class IndexLimits:
     observed: int = 65_536
     predicted: int = 65_536
     remembered: int = 2_048
+    pool_names: int = 131_072
     departures: int = 8_192
     doubled: int = 16_384
     host_copies: int = 16_384

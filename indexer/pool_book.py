@@ -99,7 +99,7 @@ class PoolBook:
         self._speaks = pool.name in rules.speaking
         self._is_live = self._speaks
         self._written: list[Ref] = []
-        self._names: Remembered[EngineHash, Ref] = Remembered(rules.names)
+        self._names: Remembered[EngineHash, Ref] = Remembered(limits.pool_names)
         if self._speaks:
             self.ledger.claims.other_names = self._names
 

@@ -14,12 +14,9 @@ class StorageRules:
         inferred_ttl_s: a copy that is inferred counts for so long, and anew whenever it is inferred again.
         max_inferred: inferred blocks of one pool; beyond it the oldest go.
         speaking: pools whose own events are heard.
-        names: engine hashes of a speaking pool's ranks that are remembered, in each of two generations: its
-            events name blocks by nothing else.
     """
 
     infers: bool = False
     inferred_ttl_s: float = 3_600.0
     max_inferred: int = 262_144
     speaking: frozenset[PoolName] = frozenset()
-    names: int = 131_072

@@ -20,7 +20,7 @@ POOL_EVENT_MARK = "event_type"
 """The field that tells this form: engines' events name a ``type`` and no such field."""
 
 _SHARDS = ("tp_rank", "head_or_tp_rank", "pp_rank", "pcp_rank", "dcp_rank", "layer_id")
-_SGLANG_KEY = re.compile(r"([0-9a-f]{64})(?:_(\d+))?(?:_[a-z0-9_]+)?")
+_SGLANG_KEY = re.compile(r"([0-9a-f]{64})((?:_[a-z0-9]*)*)")
 _U64 = (1 << 64) - 1
 _MAX_SIZE = 1 << 24
 
@@ -68,8 +68,9 @@ def _hashes(fields: Mapping[object, object]) -> tuple[list[EngineHash], bool] | 
     found = None if key is None else _SGLANG_KEY.fullmatch(key)
     if found is None:
         return [], False
-    # SGLang names objects by digest and rank, and publishes the digest's first 8 bytes
-    return [int(found[1][:16], 16)], found[2] in (None, "0")
+    # SGLang names objects by digest and ranks, and publishes the digest's first 8 bytes
+    ranks = filter(str.isdigit, found[2].split("_"))
+    return [int(found[1][:16], 16)], all(int(one) == 0 for one in ranks)
 
 
 def _is_u64(value: object) -> bool:

@@ -40,6 +40,7 @@ from router.config_sources import (
     without_nones,
 )
 from router.event_topics import tells_workers_apart
+from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
 from scoring import PolicyName, RateName, with_hit_weights
 
@@ -267,6 +268,7 @@ class RouterConfig(BaseSettings):
             tells.
         worker_token: sent as bearer token in the router's own calls to workers.
         engine: rates that the cost is made of.
+        storage: what is believed of storage that workers share.
         names_worker: tell clients in headers which rank served them.
         log_level: the least serious that is logged.
     """
@@ -287,6 +289,7 @@ class RouterConfig(BaseSettings):
     tokenizers: dict[str, Path] = Field(default_factory=dict)
     tokenizer_backend: TokenizerChoice = TokenizerChoice.AUTO
     engine: EngineRates = EngineRates()
+    storage: StorageConfig = StorageConfig()
     names_worker: bool = True
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()

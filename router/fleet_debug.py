@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from protocol import Rank
+from router.pool_views import pool_views
 from router.registry import Registry
 from router.shelf import PromptShelf, Rung, Shelved
 from router.views import (
@@ -59,7 +60,7 @@ class FleetDebug:
 
     def index_totals(self) -> IndexView:
         """The index as a whole."""
-        return index_view(self.index.stats())
+        return index_view(self.index.stats(), pool_views(self.index.pool_states()))
 
     def _ranks(self) -> dict[Rank, RankView]:
         now = self.clock()

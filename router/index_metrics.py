@@ -11,6 +11,7 @@ from indexer.rank_state import IndexStats, RankState
 from indexer.trust import Trust
 from protocol import Tier
 from router.metric_families import Labelled, Reading, by_one, counter, gauge, gauges
+from router.pool_metrics import pool_metrics
 from router.views import TIER_NAMES
 
 BYTES_A_BLOCK = 80
@@ -29,6 +30,8 @@ def index_readings(index: FleetIndex, now: float) -> Iterator[Reading]:
     yield lambda: _totals(stats)
     states = index.rank_states(now)
     yield lambda: _ranks(states)
+    pools = index.pool_states()
+    yield lambda: pool_metrics(pools)
     found = dict.fromkeys(FindingKind, 0)
     for finding in index.findings(now):
         found[finding.kind] += len(finding.ranks)

@@ -41,6 +41,7 @@ from router.hops import new_hops
 from router.metrics import MetricSources
 from router.outages import Outages
 from router.plain_text import plain
+from router.pool_sources import PoolSources
 from router.ports import PortServer, address_of, listen, make_server
 from router.probe import ProbeTimeouts, open_prober
 from router.prompt_reader import PromptReader
@@ -99,7 +100,7 @@ class _Router:
 async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     """Build every part and tie it to the others."""
     now = time.monotonic()
-    index = FleetIndex(IndexLimits(claims=config.limits.max_claims))
+    index = FleetIndex(IndexLimits(claims=config.limits.max_claims), config.storage.rules())
     backlog = Backlog(index)
     intake = Intake(backlog)
     sockets = SocketLimits(max_sockets=sockets_within(raise_file_limit()))
@@ -140,7 +141,13 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             hops=hops,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
-        parts = {"registry": registry.tick, "planner": planner.tick, "index": index.tick}
+        pools = PoolSources(config.storage.sources(), index, subscriber)
+        parts = {
+            "registry": registry.tick,
+            "planner": planner.tick,
+            "index": index.tick,
+            "pools": pools.tick,
+        }
         ticker = Ticker(parts)
         guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
         control = ControlParts(

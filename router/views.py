@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from indexer.findings import Finding
 from indexer.rank_state import IndexStats, RankState
 from indexer.stream_status import StreamStatus
-from protocol import EventSource, Rank, Tier
+from protocol import EventSource, Rank, Tier, WorkerSpec
 from router.breaker import BreakerState
+from router.pool_views import PoolView
 from router.shelf import Rung, Shelved
 from router.worker_record import WorkerRecord, WorkerState
 from scoring import RankLoad
@@ -62,6 +63,7 @@ class WorkerView(_View):
     max_model_len: int | None
     aliases: tuple[str, ...]
     adapters: tuple[str, ...]
+    storage_pool: str | None
     draining: bool
     error: str | None
 
@@ -161,6 +163,7 @@ class IndexView(_View):
     Attributes:
         held: hashes held on any tier of any rank, named or not, of at most ``max_held``.
         unswept: blocks of claims that were dropped at once, to be cleaned up.
+        pools: storage that workers share.
     """
 
     workers: int
@@ -178,6 +181,7 @@ class IndexView(_View):
     doubtful: int
     parked: int
     skips: Mapping[str, int]
+    pools: tuple[PoolView, ...]
 
 
 class ReadyView(_View):
@@ -281,7 +285,7 @@ def finding_view(finding: Finding, now: float) -> FindingView:
     )
 
 
-def index_view(stats: IndexStats) -> IndexView:
+def index_view(stats: IndexStats, pools: tuple[PoolView, ...]) -> IndexView:
     """The index's totals."""
     return IndexView(
         workers=stats.workers,
@@ -299,6 +303,7 @@ def index_view(stats: IndexStats) -> IndexView:
         doubtful=stats.doubtful,
         parked=stats.orphans,
         skips={str(reason): count for reason, count in stats.skips.items()},
+        pools=pools,
     )
 
 
@@ -324,9 +329,15 @@ def _worker_fields(record: WorkerRecord) -> dict[str, object]:
         "max_model_len": spec and spec.max_model_len,
         "aliases": spec.aliases if spec else (),
         "adapters": spec.adapters if spec else (),
+        "storage_pool": spec and _pool_label(spec),
         "draining": record.is_draining,
         "error": record.error,
     }
+
+
+def _pool_label(spec: WorkerSpec) -> str | None:
+    """The pool that the worker shares, as it is shown; None where it is not known to share one."""
+    return spec.storage.pool.label if spec.storage and spec.storage.pool.is_shared else None
 
 
 def _rank_name(rank: Rank) -> RankNameView:

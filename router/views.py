@@ -21,11 +21,15 @@ class _View(BaseModel):
 
 
 class NewEvents(BaseModel):
-    """Event endpoints of a new worker, in place of those that the engine tells: those of rank 0."""
+    """Event endpoints of a new worker, in place of those that the engine tells: those of rank 0.
+
+    One of ``endpoint`` and ``listen`` is given.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    endpoint: str
+    endpoint: str | None = None
+    listen: str | None = None
     replay_endpoint: str | None = None
     topic: str = ""
 

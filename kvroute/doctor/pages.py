@@ -80,24 +80,30 @@ class Pages:
 
     async def get(self, path: str) -> Page:
         """One page."""
-        return await self._ask("GET", path, None)
+        return await self._ask("GET", path, None, {})
 
-    async def post(self, path: str, body: Mapping[str, object]) -> Page:
+    async def post(
+        self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None
+    ) -> Page:
         """What is answered to a JSON body."""
-        return await self._ask("POST", path, body)
+        return await self._ask("POST", path, body, headers or {})
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, object] | None) -> Page:
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, object] | None, headers: Mapping[str, str]
+    ) -> Page:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._read(method, f"{self._url}{path}", body)
+                return await self._read(method, f"{self._url}{path}", body, headers)
         except TimeoutError:
             return Page(fault=f"{path}: no whole answer within {self._timeout_s:g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             return Page(fault=f"{path}: {cause_of(error)}")
 
-    async def _read(self, method: str, url: str, body: Mapping[str, object] | None) -> Page:
+    async def _read(
+        self, method: str, url: str, body: Mapping[str, object] | None, sent: Mapping[str, str]
+    ) -> Page:
         data = bytearray()
-        async with self._client.stream(method, url, json=body) as response:
+        async with self._client.stream(method, url, json=body, headers=dict(sent)) as response:
             async for chunk in response.aiter_raw():
                 data += chunk
                 if len(data) > MAX_BYTES:

@@ -13,6 +13,7 @@ from kvroute.doctor.pages import Page, Pages
 from router.answer_fields import fields_of
 from router.plain_text import plain
 
+DP_RANK = "X-Data-Parallel-Rank"
 _WORDS = "Count slowly and say nothing else: "
 _LENGTH = 600
 
@@ -52,9 +53,12 @@ def probe_body(model: str, nonce: str) -> dict[str, object]:
     }
 
 
-async def send(pages: Pages, body: Mapping[str, object], own_tokens: int | None) -> Probed:
-    """Send it twice."""
-    answers = [await pages.post("/v1/chat/completions", body) for _ in range(2)]
+async def send(
+    pages: Pages, body: Mapping[str, object], own_tokens: int | None, *, has_ranks: bool
+) -> Probed:
+    """Send it twice; where there are several ranks, both to the first of them."""
+    headers = {DP_RANK: "0"} if has_ranks else {}
+    answers = [await pages.post("/v1/chat/completions", body, headers) for _ in range(2)]
     return Probed(answers, own_tokens)
 
 

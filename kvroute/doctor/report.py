@@ -13,12 +13,17 @@ class Report:
 
     Attributes:
         spec: as it describes itself; None where it does not.
+        endpoints: rank, event endpoint and replay endpoint as a router has them, for a worker that does not
+            tell its own.
+        is_heard: a router has event endpoints for it, be it one that the engine connects to.
     """
 
     name: str
     url: str
     spec: WorkerSpec | None = None
     checks: list[Check] = field(default_factory=list)
+    endpoints: tuple[tuple[int, str, str | None], ...] = ()
+    is_heard: bool = False
 
     def to_json(self) -> dict[str, object]:
         """As a JSON object."""

@@ -21,7 +21,7 @@ from kvroute.doctor.visit import Visit, VisitOptions
 from router.shelf import PromptShelf
 from router.worker_entry import WorkerEntry
 
-MAX_VISITS = 256
+MAX_VISITS = 64
 """Visits under way at once; further workers wait for one to end."""
 MAX_WORKERS = 4096
 """Workers of all URLs together; a router's further ones are left out, which is a fault of its report."""
@@ -55,7 +55,7 @@ async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Exam
     try:
         async with open_client(options.keys.worker, page_s) as client:
             workers, routers = await _meant(entries, options.keys.control, page_s)
-            reports = [Report(name, url) for url, name in workers.items()]
+            reports = list(workers.values())
             shelf = PromptShelf(options.tokenizers)
             visits = [
                 Visit(one, Pages(client, one.url, page_s), shelf, executor, options.visit)
@@ -69,19 +69,19 @@ async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Exam
 
 async def _meant(
     entries: Sequence[WorkerEntry], token: str | None, page_s: float
-) -> tuple[dict[str, str], list[Report]]:
-    """Workers by URL, with their names, and a report a router; a worker is meant once."""
+) -> tuple[dict[str, Report], list[Report]]:
+    """An empty report a worker by URL, and a report a router; a worker is meant once."""
     async with open_client(None, page_s) as stranger, open_client(token, page_s) as client:
         asked = [
             (Pages(stranger, entry.url, page_s), Pages(client, entry.url, page_s))
             for entry in entries
         ]
         views = await asyncio.gather(*(_router_at(*pages) for pages in asked))
-    workers: dict[str, str] = {}
+    workers: dict[str, Report] = {}
     routers: list[Report] = []
     for entry, view in zip(entries, views, strict=True):
         if view is None:
-            workers.setdefault(entry.url, entry.worker)
+            workers.setdefault(entry.url, Report(entry.worker, entry.url))
             continue
         if isinstance(view, Check):
             routers.append(Report(entry.worker, entry.url, checks=[view]))
@@ -89,7 +89,9 @@ async def _meant(
         report = Report(entry.worker, entry.url, checks=list(router_checks(view)))
         routers.append(report)
         for one in view.workers[:MAX_WORKERS]:
-            workers[one.url] = one.worker
+            workers[one.url] = Report(
+                one.worker, one.url, endpoints=one.endpoints, is_heard=one.is_heard
+            )
         if len(view.workers) > MAX_WORKERS:
             text = f"workers beyond {MAX_WORKERS} are not looked at"
             report.checks.append(fault(CheckName.ROUTER, text, "name them by their URLs"))

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from kvroute.doctor.check import Check, CheckName, fault, ok, warning
 from kvroute.doctor.pages import Page
+from router.discovery import is_endpoint
 from router.plain_text import plain
 
 WORKERS_PATH = "/debug/workers"
@@ -18,9 +19,15 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class _Stream(_Model):
+    endpoint: str = ""
+    replay_endpoint: str | None = None
+
+
 class _Rank(_Model):
     dp_rank: int
     trust: str
+    stream: _Stream | None = None
 
 
 class RoutedWorker(_Model):
@@ -31,6 +38,22 @@ class RoutedWorker(_Model):
     state: str
     error: str | None = None
     ranks: tuple[_Rank, ...] = ()
+
+    @property
+    def is_heard(self) -> bool:
+        """Does the router have an event endpoint for it?"""
+        return any(rank.stream is not None and rank.stream.endpoint for rank in self.ranks)
+
+    @property
+    def endpoints(self) -> tuple[tuple[int, str, str | None], ...]:
+        """Rank, event endpoint and replay endpoint of those that can be connected to."""
+        return tuple(
+            (rank.dp_rank, rank.stream.endpoint, rank.stream.replay_endpoint)
+            for rank in self.ranks
+            if rank.stream is not None
+            and is_endpoint(rank.stream.endpoint)
+            and "*" not in rank.stream.endpoint
+        )
 
 
 class _FindingRank(_Model):

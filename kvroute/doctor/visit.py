@@ -1,11 +1,11 @@
 """One worker, looked at from all sides within a bounded time: what was found until then is kept."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kvroute.doctor.check import Check, CheckName, fault, ok, unchecked, warning
+from kvroute.doctor.check import Check, CheckName, Status, fault, ok, unchecked, warning
 from kvroute.doctor.described import Described, described_checks
 from kvroute.doctor.ear import EarTimes, LivePart, listen_to
 from kvroute.doctor.heard_checks import heard_checks
@@ -15,7 +15,7 @@ from kvroute.doctor.parity import compare, own_tokens, parity_check
 from kvroute.doctor.probing import Probed, probe_body, probe_checks, send
 from kvroute.doctor.report import Report
 from prompt import Api, PromptModel
-from protocol import WorkerId
+from protocol import EventSource, Rank, WorkerId
 from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
 from router.plain_text import plain
 from router.shelf import PromptShelf, Rung, Shelved
@@ -28,6 +28,8 @@ PATHS = (
     "/version",
     "/kv_event_sources",
     "/metrics",
+    "/is_sleeping",
+    "/is_paused",
 )
 _OF_DATA_PORT = "x-kvroute-worker"
 _ORDER = {name: place for place, name in enumerate(CheckName)}
@@ -94,7 +96,7 @@ class Visit:
         self.report.spec = found.spec
         one = Described.of(found, _answers(answered))
         self._add(ok(CheckName.REACHABLE, f"serves {plain(found.spec.model)}"))
-        self.report.checks += described_checks(one)
+        self.report.checks += self._weigh(described_checks(one))
         async with asyncio.TaskGroup() as group:
             live = LivePart()
             listening = group.create_task(listen_to(found.spec.sources, self._options.times, live))
@@ -102,6 +104,16 @@ class Visit:
         hearings = listening.result()
         self.report.checks += heard_checks(one, hearings, answered["/health"].ahead_s)
         self._judge(one, hearings, talking.result())
+
+    def _weigh(self, checks: Iterable[Check]) -> Iterator[Check]:
+        """What the engine does not name is no fault where its router was told otherwise."""
+        for check in checks:
+            is_off = check.name is CheckName.EVENTS and check.status is Status.FAULT
+            if is_off and self.report.is_heard:
+                text = "the engine names no endpoint to connect to; its router was told of one"
+                yield unchecked(CheckName.EVENTS, text)
+            else:
+                yield check
 
     def _is_worker(self, answered: Mapping[str, Page]) -> bool:
         """Does it answer at all, and not as a router's data port?"""
@@ -129,13 +141,20 @@ class Visit:
     def _describe(self, answered: Mapping[str, Page]) -> Discovered | None:
         worker = WorkerId(self.report.name)
         try:
-            return describe_worker(worker, self.report.url, _answers(answered))
+            found = describe_worker(worker, self.report.url, _answers(answered))
         except NotAWorkerError as error:
             change = "name an engine that serves whole requests"
             if any(page.status in (401, 403) for page in answered.values()):
                 change = "give its key: --worker-token or KVROUTE_WORKER_TOKEN"
             self._add(fault(CheckName.REACHABLE, plain(str(error)), change))
             return None
+        if found.spec.sources or not self.report.endpoints:
+            return found
+        sources = tuple(
+            EventSource(Rank(worker, dp_rank), endpoint, replay)
+            for dp_rank, endpoint, replay in self.report.endpoints
+        )
+        return replace(found, spec=replace(found.spec, sources=sources))
 
     async def _talk(self, found: Discovered, live: LivePart) -> Probed | None:
         """What needs the tokenizer: parity, and the probe where one is allowed."""
@@ -151,7 +170,9 @@ class Visit:
         if self._options.nonce is not None:
             await live.has_begun.wait()
             body = probe_body(found.spec.model, self._options.nonce)
-            probed = await send(self._pages, body, _num_tokens(shelved.model, body))
+            own = _num_tokens(shelved.model, body)
+            has_ranks = found.spec.num_ranks > 1
+            probed = await send(self._pages, body, own, has_ranks=has_ranks)
             await asyncio.sleep(_REST_S)
         live.may_end.set()
         return probed
@@ -189,6 +210,8 @@ def _answers(answered: Mapping[str, Page]) -> WorkerAnswers:
         version=answered["/version"].json,
         event_sources=answered["/kv_event_sources"].json,
         metrics=answered["/metrics"].text,
+        is_sleeping=answered["/is_sleeping"].json,
+        is_paused=answered["/is_paused"].json,
     )
 
 

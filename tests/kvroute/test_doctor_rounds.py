@@ -249,6 +249,32 @@ async def test_a_router_stands_for_its_workers_and_tells_what_it_misses() -> Non
     assert not locked.workers
 
 
+async def test_endpoints_that_only_the_router_knows_are_looked_at() -> None:
+    async with stub_publisher() as publisher, stub_engine() as engine:
+        stream = {"endpoint": f"tcp://127.0.0.1:{publisher.port}", "replay_endpoint": None}
+        ranks = [{"dp_rank": 0, "trust": "exact", "stream": stream}]
+        listed: list[dict[str, object]] = [
+            {"worker": "w", "url": engine.url, "state": "serving", "ranks": ranks}
+        ]
+        async with stub_worker(control_port(listed, [])) as router:
+            found = await look(router.url, options=replace(OPTIONS, keys=Keys(control="secret")))
+        stream["endpoint"] = "tcp://*:5557"  # the engine connects to it
+        async with stub_worker(control_port(listed, [])) as router:
+            bound = await look(router.url, options=replace(OPTIONS, keys=Keys(control="secret")))
+    assert of(found)["events"].status is Status.OK
+    assert of(found)["ranks"].status is Status.OK
+    assert of(bound)["events"].status is Status.UNCHECKED
+
+
+async def test_a_probe_of_several_ranks_goes_to_one_of_them() -> None:
+    options = replace(OPTIONS, visit=replace(OPTIONS.visit, nonce="n"))
+    async with stub_engine() as engine:
+        engine.pages["/server_info"] = {**info(engine), "dp_size": 2}
+        await look(engine.url, options=options)
+    sent = [one for one in engine.worker.requests if one.target == "/v1/chat/completions"]
+    assert [one.values("x-data-parallel-rank") for one in sent] == [["0"], ["0"]]
+
+
 async def test_workers_side_by_side() -> None:
     async with (
         stub_publisher() as publisher,

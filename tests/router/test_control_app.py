@@ -101,8 +101,13 @@ async def test_a_worker_comes_with_event_endpoints_that_it_does_not_tell_itself(
         async with control(one) as (client, _):
             body = {"url": "http://w0:1", "events": events}
             assert (await client.post("/workers", json=body)).status_code == 201
+            bound = {"url": "http://w1:1", "events": {"listen": "tcp://*:5557"}}
+            assert (await client.post("/workers", json=bound)).status_code == 201
         assert one.registry.record(WorkerId("w0:1")).events == NamedEvents(
             "tcp://*:5557", "tcp://*:5657", "kv"
+        )
+        assert one.registry.record(WorkerId("w1:1")).events == NamedEvents(
+            "tcp://*:5557", is_bound=True
         )
 
 
@@ -137,7 +142,9 @@ BAD_URLS = [
         ({"url": "http://a:1", "events": {"endpoint": "ipc://a"}}, 400),
         ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "replay_endpoint": ""}}, 400),
         ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "topic": "a\nb"}}, 400),
-        ({"url": "http://a:1", "events": {}}, 422),
+        ({"url": "http://a:1", "events": {}}, 400),
+        ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "listen": "tcp://*:2"}}, 400),
+        ({"url": "http://a:1", "events": {"endpoint": 1}}, 422),
         ({"url": "http://a:1", "events": {"endpoint": "tcp://*:1", "replay": "x"}}, 422),
         ({"url": 1}, 422),
         ({}, 422),
@@ -151,7 +158,7 @@ async def test_bad_workers_are_refused(body: dict[str, object], status: int) -> 
             assert answer.status_code == status
             if status == 400:
                 field = answer.json()["detail"].split(":")[0]
-                assert field in ("url", "name") or field.startswith("events.")
+                assert field in ("url", "name", "events") or field.startswith("events.")
         assert one.registry.records() == []
 
 

@@ -53,7 +53,7 @@ def doctor(
         refuse("--timeout-s and --listen are numbers of seconds")
     entries = [_entry(one) for one in url]
     nonce = uuid.uuid4().hex if probe else None
-    visit = VisitOptions(timeout_s, min(5.0, timeout_s), EarTimes(listen_s=listen), nonce)
+    visit = VisitOptions(timeout_s, min(5.0, timeout_s), EarTimes(listen_s=listen), nonce=nonce)
     options = RoundOptions(visit, Keys(worker_token, token), _tokenizers(tokenizer or []))
     found = run(examine(entries, options))
     console = console_beside(json_file)

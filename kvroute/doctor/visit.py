@@ -33,7 +33,6 @@ PATHS = (
 )
 _OF_DATA_PORT = "x-kvroute-worker"
 _ORDER = {name: place for place, name in enumerate(CheckName)}
-_REST_S = 1.0  # engines publish up to 40 decode steps later
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,14 @@ class VisitOptions:
     Attributes:
         bound_s: of the whole visit.
         page_s: of one call.
+        rest_s: after a probe, until its events are heard: engines publish up to 40 decode steps later.
         nonce: what a prompt of ours begins with; None = no request is sent that generates anything.
     """
 
     bound_s: float = 20.0
     page_s: float = 5.0
     times: EarTimes = field(default_factory=EarTimes)
+    rest_s: float = 1.0
     nonce: str | None = None
 
 
@@ -173,7 +174,7 @@ class Visit:
             own = _num_tokens(shelved.model, body)
             has_ranks = found.spec.num_ranks > 1
             probed = await send(self._pages, body, own, has_ranks=has_ranks)
-            await asyncio.sleep(_REST_S)
+            await asyncio.sleep(self._options.rest_s)
         live.may_end.set()
         return probed
 

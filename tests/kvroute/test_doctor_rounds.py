@@ -29,7 +29,9 @@ from tests.kvroute.command import kvroute
 from tests.router.stub_engine import StubEngine, StubPublisher, stub_engine, stub_publisher
 from tests.router.stub_worker import Peer, Script, response, stub_worker
 
-OPTIONS = RoundOptions(VisitOptions(times=EarTimes(connect_s=1.0, replay_s=1.0, listen_s=0.0)))
+OPTIONS = RoundOptions(
+    VisitOptions(times=EarTimes(connect_s=0.5, replay_s=1.0, listen_s=0.0), rest_s=0.3)
+)
 MODEL = PromptModel.load(bundled_model_dir(), name=BUNDLED_MODEL_NAME)
 
 

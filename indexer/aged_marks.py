@@ -77,6 +77,13 @@ class AgedMarks:
         pop = self._run_of.pop
         self._release([ref for ref in refs if pop(ref, None) is not None])
 
+    def unmark_until(self, refs: Iterable[Ref], at: float) -> int:
+        """Clear the bit where it was last set up to that time; on how many blocks."""
+        runs = ((ref, self._run_of.get(ref)) for ref in refs)
+        older = [ref for ref, run in runs if run is not None and run.marked_at <= at]
+        self.unmark(older)
+        return len(older)
+
     def forget(self, ref: Ref) -> None:
         """The bit has been cleared by an event: drop the mark."""
         del self._run_of[ref]

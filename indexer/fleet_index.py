@@ -237,7 +237,7 @@ class FleetIndex:
         if book is not None:
             book.report(prompt, cached_tokens, at_decision, decided_at, now)
             if cached_tokens is not None:
-                self._pools.weigh(book, prompt, cached_tokens, at_decision)
+                self._pools.weigh(book, prompt, cached_tokens, at_decision, decided_at)
 
     def trust(self, rank: Rank, now: float) -> Trust:
         """How far claims about the rank can be believed; NONE for ranks that are not known."""

@@ -190,9 +190,14 @@ class PoolBook:
     # What requests say
 
     def weigh(
-        self, blocks: PromptBlocks, cached: int, at_decision: RankMatch, threshold: int
+        self,
+        blocks: PromptBlocks,
+        cached: int,
+        at_decision: RankMatch,
+        decided_at: float,
+        threshold: int,
     ) -> None:
-        """Drop inferred copies that a report contradicts. O(blocks).
+        """Drop inferred copies that a report contradicts, but for those inferred since. O(blocks).
 
         It does where all that the rank held by itself was reused, and of what was to be fetched at least a
         block was not. One block short is none: a draft model gives up the last hit.
@@ -209,10 +214,9 @@ class PoolBook:
         space = self._index.find(blocks.key_space)
         if space is None:
             return
+        missing = space.refs(blocks.keys[cached : at_decision.matched_blocks])
         inferred = self.ledger.claims.observed
-        before = len(inferred)
-        inferred.unmark(space.refs(blocks.keys[cached : at_decision.matched_blocks]))
-        self.num_contradicted += before - len(inferred)
+        self.num_contradicted += inferred.unmark_until(missing, decided_at)
 
     # What follows
 

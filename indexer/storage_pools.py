@@ -110,7 +110,12 @@ class StoragePools:
             found.infer(now)
 
     def weigh(
-        self, book: RankBook, prompt: Prompt, cached_tokens: int, at_decision: RankMatch
+        self,
+        book: RankBook,
+        prompt: Prompt,
+        cached_tokens: int,
+        at_decision: RankMatch,
+        decided_at: float,
     ) -> None:
         """Hold a report against what was inferred, if the decision rested on that."""
         found = self._by_rank.get(book)
@@ -119,7 +124,7 @@ class StoragePools:
         blocks = book.blocks(prompt)
         if blocks.block_size == at_decision.block_size:
             cached = cached_tokens // blocks.block_size
-            found.weigh(blocks, cached, at_decision, book.spec.fetch_threshold)
+            found.weigh(blocks, cached, at_decision, decided_at, book.spec.fetch_threshold)
 
     def shared(self, books: Sequence[RankBook]) -> tuple[SharedBits, ...]:
         """The pools that matter to a lookup of these ranks."""

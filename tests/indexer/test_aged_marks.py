@@ -58,6 +58,15 @@ def test_an_event_takes_a_mark_away() -> None:
     assert index.num_blocks == 0
 
 
+def test_marks_up_to_a_time_are_cleared_alone() -> None:
+    index, aged, refs = marks()
+    aged.mark(refs[:3], 1.0)
+    aged.mark(refs[2:4], 2.0)
+    assert aged.unmark_until(refs, 1.0) == 2
+    assert marked(index) == {refs[2], refs[3]}
+    aged.check(marked(index))
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(["mark", "note", "unmark", "forget", "expire"]),

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexer.actions import ForgetReason, LossCause
+from indexer.backlog import Backlog
 from indexer.fleet_index import FleetIndex
 from indexer.identity import ClaimSkip
+from indexer.intake import Intake
 from indexer.limits import IndexLimits
 from indexer.pool_book import PoolState
 from indexer.storage_rules import StorageRules
@@ -23,6 +26,7 @@ from protocol import (
     EngineHash,
     EngineKind,
     EventBatch,
+    EventSource,
     KvEvent,
     PoolName,
     Rank,
@@ -274,6 +278,36 @@ def test_events_of_a_pool_nobody_uses_are_counted() -> None:
     fleet = PooledFleet(worker_spec("a"), rules=SPEAKS)
     fleet.tell(pooled(HASHES))
     assert fleet.index.stats().skips[ClaimSkip.UNKNOWN_WORKER] == 1
+
+
+def mooncake(seq: int, kind: str, *hashes: int) -> list[bytes]:
+    """A message of Mooncake's master."""
+    block = {"event_type": kind, "medium": "cpu", "model_name": "m", "block_size": SIZE}
+    events = [block | {"seq_hashes": [one], "token_ids": None, "tp_rank": 0} for one in hashes]
+    return [b"", seq.to_bytes(8, "big"), msgpack.packb([1_790_000_000_000, events, 0])]
+
+
+def test_pools_are_heard_through_the_streams_that_ranks_are() -> None:
+    fleet = PooledFleet(user("a"), user("b"), rules=SPEAKS)
+    fleet.store("a", HASHES, TOKENS)
+    known = [one for one in HASHES if isinstance(one, int)]
+    source = EventSource(Rank(pool_source(NAME)), "tcp://master:5557")
+    intake = Intake(Backlog(fleet.index))
+    intake.add_source(source, fleet.now)
+    intake.on_connected(source, fleet.now)
+    intake.on_live(source, mooncake(0, "stored", *known), fleet.now)
+    assert fleet.run("b", prompt(PROMPT)) == (0, 0, 100)
+    intake.on_live(source, mooncake(1, "removed", *known[40:]), fleet.now)
+    assert fleet.run("b", prompt(PROMPT)) == (0, 0, 40)
+    intake.on_live(source, mooncake(3, "stored", *known[:7]), fleet.now)  # 2 is lost, for good
+    assert fleet.pool().trust is Trust.DEGRADED
+    fleet.wait(601.0)
+    assert fleet.run("b", prompt(PROMPT)) == (0, 0, 7)
+    intake.on_live(source, mooncake(0, "stored", *known[:2]), fleet.now)  # another process
+    assert fleet.run("b", prompt(PROMPT)) == (0, 0, 2)
+    intake.remove_source(source, fleet.now)
+    assert fleet.run("b", prompt(PROMPT)) == (0, 0, 0)
+    fleet.index.check()
 
 
 # Inference

@@ -20,6 +20,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=DATA / "parity",
         help="directory of recorded chats, a folder a model",
     )
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=160,
+        help="runs of whole engines under faults (tests/simulation/test_fleet_faults.py)",
+    )
+    parser.addoption("--first-seed", type=int, default=0, help="seed of the first of them")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,146 @@
+"""What one seed is about: engines, publishers, network, and how replays are answered."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import Random
+
+from tests.worker.virtual_time import MODEL
+from worker.engine_settings import EngineSettings
+from worker.prefetch import PrefetchLimits, PrefetchPolicy
+from worker.tree import EvictionPolicy, HashFormat, TreeConfig, WritePolicy
+
+
+class Replay(StrEnum):
+    """How a publisher answers when asked for batches of the past."""
+
+    NONE = "none"  # there is no socket
+    FULL = "full"
+    TRUNCATED = "truncated"  # its buffer is short
+    HANGING = "hanging"  # never a word
+    UNREADABLE = "unreadable"  # some batches cannot be decoded, as they could not be live
+    BREAKING = "breaking"  # falls silent in the middle
+    SKIPPING = "skipping"  # leaves batches out
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities: per message, or per second of the whole fleet."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    foreign: float = 0.0  # frames that are no message of ours, or no reply
+    disconnect: float = 0.0  # per second
+    partition: float = 0.0  # per second
+    restart: float = 0.0  # per second
+
+
+HEALTHY = Faults()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One mixture of circumstances.
+
+    Attributes:
+        engines: settings by name, the same for every rank of an engine.
+        has_shared_socket: all ranks of an engine speak on one socket.
+        num_parts: 0 hands batches on as they are, more cuts them into parts of so many blocks.
+        is_late: engines serve a while before anybody listens.
+        heals: a publisher that does not answer does so in the end.
+        has_last_words: ranks publish after the network has healed, so that numbers show what is missing.
+        extra_keys: namespaces that no hash tells apart where there are two.
+    """
+
+    engines: dict[str, EngineSettings]
+    num_ranks: int
+    has_shared_socket: bool
+    has_storage: bool
+    num_parts: int
+    replay: Replay
+    buffer_steps: int
+    has_topic_frame: bool
+    is_late: bool
+    heals: bool
+    has_last_words: bool
+    extra_keys: tuple[str | None, ...]
+    salts: tuple[str | None, ...]
+    num_prefixes: int
+    duration_s: float
+    faults: Faults
+
+    @classmethod
+    def draw(cls, rng: Random) -> "Scenario":
+        """Each fault is off in about half of all scenarios."""
+        replay = rng.choice([Replay.NONE, *Replay, Replay.FULL])
+        num_ranks = rng.choice([1, 1, 2, 3])
+        return cls(
+            engines={f"w{i}": _engine(rng) for i in range(rng.choice([1, 2, 3]))},
+            num_ranks=num_ranks,
+            has_shared_socket=num_ranks > 1 and rng.random() < 0.5,
+            has_storage=rng.random() < 0.5,
+            num_parts=rng.choice([0, 0, 1, 3]),
+            replay=replay,
+            buffer_steps=rng.choice([2, 6]) if replay is Replay.TRUNCATED else 100_000,
+            has_topic_frame=rng.random() < 0.5,
+            is_late=rng.random() < 0.4,
+            heals=rng.random() < 0.5,
+            has_last_words=replay is not Replay.FULL or rng.random() < 0.6,
+            extra_keys=rng.choice([(None,), (None,), ("ad-ns", None), ("a", "b")]),
+            salts=rng.choice([(None,), (None, "s")]),
+            num_prefixes=rng.choice([2, 6, 15]),
+            duration_s=rng.uniform(4.0, 12.0),
+            faults=_faults(rng),
+        )
+
+    @property
+    def has_collisions(self) -> bool:
+        """Whether equal hashes may stand for blocks of two namespaces."""
+        return len(set(self.extra_keys) - {"ad-ns"}) > 1
+
+    @property
+    def page_size(self) -> int:
+        """Of all engines."""
+        return next(iter(self.engines.values())).tree.page_size
+
+    def healed(self) -> "Scenario":
+        """The same with a good network, and good replays where what was wrong was not lasting."""
+        is_lasting = self.replay in (Replay.NONE, Replay.TRUNCATED, Replay.UNREADABLE)
+        is_lasting |= self.replay is Replay.HANGING and not self.heals
+        return replace(self, faults=HEALTHY, replay=self.replay if is_lasting else Replay.FULL)
+
+
+def _engine(rng: Random) -> EngineSettings:
+    page = rng.choice([1, 4])
+    tree = TreeConfig(
+        page_size=page,
+        device_tokens=rng.choice([96, 160, 400]),
+        host_tokens=rng.choice([None, 64, 128, 400]),
+        write_policy=rng.choice(list(WritePolicy)),
+        load_back_threshold=rng.choice([0, 10]),
+        eviction_policy=rng.choice(list(EvictionPolicy)),
+        hash_format=rng.choice(list(HashFormat)),
+        adapters={"ad-ns": "ad"},
+    )
+    waits = rng.choice(list(PrefetchPolicy))
+    return EngineSettings(
+        tree,
+        MODEL,
+        PrefetchLimits(rng.choice([page, 4 * page]), waits, 0.05, 0.0),
+        max_running=rng.choice([2, 64]),
+        chunk_tokens=rng.choice([32, 8_192]),
+        decode_log_interval=rng.choice([1, 5, 40]),
+    )
+
+
+def _faults(rng: Random) -> Faults:
+    def chance(upper: float) -> float:
+        return rng.uniform(0, upper) if rng.random() < 0.5 else 0.0
+
+    return Faults(
+        drop=chance(0.2),
+        duplicate=chance(0.1),
+        foreign=chance(0.05),
+        disconnect=chance(0.4),
+        partition=chance(0.15),
+        restart=chance(0.2),
+    )

@@ -4,7 +4,8 @@ Events come in order, so a block that an engine reuses was claimed when the requ
 event since then says how it came. Block by block, a hit is explained by
 
 - anything known of the block at decision time, predictions included;
-- its being on HOST or STORAGE, or its having left there since the decision;
+- its being on HOST or STORAGE, or its having left there since the decision, or its being in the rank's
+  storage pool;
 - a request that may have computed it, and whose stores may have been unheard at the decision;
 - a second copy that the engine may have.
 
@@ -148,6 +149,11 @@ class HitAudit:
             bool(held & (HOST | STORAGE)) or self._left_lower_tier(ref, since)
             for ref, held in zip(refs[: report.cached], bits, strict=False)
         ]
+        witness = self._claims.witness
+        if witness is not None:
+            lower = [
+                is_lower or witness.holds(ref) for ref, is_lower in zip(refs, lower, strict=False)
+            ]
         if self._ledger.has_placeholders:  # one hash may stand for the blocks before it, too
             last = max((i for i, is_lower in enumerate(lower) if is_lower), default=-1)
             open_blocks = [i for i in open_blocks if i > last]

@@ -154,6 +154,14 @@ class PoolBook:
         """An attached rank copied the blocks to host memory, and copies them on to the pool."""
         self._written += refs
 
+    def holds(self, ref: Ref) -> bool:
+        """Whether a block is in the pool, on whatever ground. O(attached ranks)."""
+        if not self._is_live:
+            return False
+        if self._index.bits(ref, self._slot):
+            return True
+        return any(self._index.bits(ref, book.slot) & STORAGE for book in self._books.values())
+
     @property
     def is_owed(self) -> bool:
         """Whether copies are to be inferred."""
@@ -316,3 +324,7 @@ class _Attached:
         elif tier is Tier.HOST and self._infers:
             self.pool.written_through(refs)
         self.pool.named(hashes, refs)
+
+    def holds(self, ref: Ref) -> bool:
+        """See `PoolBook.holds`."""
+        return self.pool.holds(ref)

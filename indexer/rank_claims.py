@@ -24,10 +24,13 @@ from protocol import EngineHash, Tier
 
 
 class StoreWitness(Protocol):
-    """Who else wants to know what the rank stores."""
+    """Who else wants to know what the rank stores, and may hold it: a storage pool."""
 
     def stored(self, tier: Tier, hashes: Sequence[EngineHash], refs: Sequence[Ref]) -> None:
         """Events stored these hashes of these blocks on the tier."""
+
+    def holds(self, ref: Ref) -> bool:
+        """Whether the rank can fetch the block from there."""
 
 
 class HashNames(Protocol):

@@ -422,6 +422,22 @@ def test_announced_copies_are_not_what_inference_drops() -> None:
     assert fleet.source("b") is StorageSource.POOL_EVENTS
 
 
+@pytest.mark.parametrize("is_pooled", [True, False])
+def test_what_is_fetched_from_a_pool_is_explained_by_it(is_pooled: bool) -> None:
+    """Engines whose connectors load storage straight to GPU announce no host copy."""
+    vllm: dict[str, Any] = {"engine": EngineKind.VLLM, "version": "0.32.0"}
+    fleet = PooledFleet(user("a", **vllm), user("b", **vllm), rules=SPEAKS)
+    for number in range(3):
+        tokens, hashes = blocks(1_000 * number + 1, 20), names(100 * number, 20)
+        load = BlockStored(hashes, None, tokens, SIZE, "GPU")
+        fleet.apply("a", load)
+        if is_pooled:
+            fleet.tell(pooled(hashes))
+        fleet.serve("b", prompt([*tokens, 7]), 80, [load])
+        fleet.wait(3.0)
+    assert ("host_stores_unannounced" in fleet.findings()) is not is_pooled
+
+
 # Membership
 
 

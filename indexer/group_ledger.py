@@ -13,9 +13,10 @@ An engine may give blocks of two namespaces one hash while its events name the n
 both blocks (*namesakes*), and the first removal ends both claims.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 
 from indexer.block_index import KEY_MASK, Ref
 from indexer.claim_ages import ClaimAges
@@ -180,12 +181,14 @@ class GroupLedger:
                 if block_hash in held:
                     self._doubtful[tier].setdefault(block_hash, until)
 
-    def overdue(self, tier: Tier, refs: Collection[Ref], now: float) -> list[EngineHash]:
-        """Hashes of these blocks, and unnamed ones whose time is over; O(blocks held) if there are any."""
-        named = (h for h, ref in self.held(tier) if ref in refs) if refs else ()
+    def has_overdue(self, tier: Tier, now: float) -> bool:
+        """Whether the time of an unnamed hash is over."""
         doubtful = self._doubtful[tier]
-        unnamed = takewhile(lambda block_hash: doubtful[block_hash] <= now, doubtful)
-        return list(dict.fromkeys([*named, *unnamed]))
+        return bool(doubtful) and next(iter(doubtful.values())) <= now
+
+    def overdue(self, tier: Tier, hashes: Iterable[EngineHash], now: float) -> list[EngineHash]:
+        """Those of the hashes whose doubt is over, named or not. O(hashes)."""
+        return [block_hash for block_hash in hashes if self._is_overdue(tier, block_hash, now)]
 
     def remove(self, tier: Tier, hashes: Sequence[EngineHash], now: float) -> list[EngineHash]:
         """Hold the hashes on the tier no longer; other tiers and children are untouched. O(blocks).
@@ -414,6 +417,16 @@ class GroupLedger:
 
     def _is_known(self, ref: Ref) -> bool:
         return self._claims.index.space_of(ref) is not None
+
+    def _is_overdue(self, tier: Tier, block_hash: EngineHash, now: float) -> bool:
+        held = self._tiers[tier]
+        if block_hash not in held:
+            return False
+        ref = held[block_hash]
+        if ref is None:
+            return self._doubtful[tier].get(block_hash, math.inf) <= now
+        refs = (ref, *self._namesakes.get((tier, block_hash), ()))
+        return any(self._claims.is_overdue(tier, one, now) for one in refs)
 
     def _is_held(self, block_hash: EngineHash) -> bool:
         return any(block_hash in held for held in self._tiers.values())

@@ -13,11 +13,13 @@ from itertools import islice
 from typing import assert_never
 
 from indexer.block_index import BlockIndex, Ref
+from indexer.cache_groups import CacheGroups
 from indexer.group_ledger import GroupLedger
 from indexer.host_history import HostHistory
-from indexer.identity import ClaimSkip, Piece, makes_prefix_claims, read_namespace, read_piece
+from indexer.identity import ClaimSkip, Piece, read_namespace, read_piece
 from indexer.limits import IndexLimits
 from indexer.match import Geometry
+from indexer.overdue_search import OverdueSearch
 from indexer.parent_links import ParentLinks
 from indexer.placement import Placement
 from indexer.prompt_blocks import PromptBlocks
@@ -32,6 +34,8 @@ from protocol import (
     Tier,
     tier_of,
 )
+
+_LOOKED_AT_ONCE = 8_192
 
 
 class RankLedger:
@@ -66,9 +70,9 @@ class RankLedger:
         self._index = index
         self._limits = limits
         self._placement = Placement(index, model, self.skips)
-        self._groups: dict[int | None, GroupLedger] = {}
-        self._by_label: dict[tuple[int | None, str | None, int | None], GroupLedger] = {}
-        self._sparse: set[int] = set()
+        self._cache_groups = CacheGroups(self._new_group, self.skips, limits.groups)
+        self._groups = self._cache_groups.claiming
+        self._overdue: OverdueSearch | None = None
         self._speaks_extra_keys = False
 
     @property
@@ -79,7 +83,7 @@ class RankLedger:
     @property
     def has_sparse_groups(self) -> bool:
         """Whether a hit needs more than the blocks that are indexed."""
-        return bool(self._sparse)
+        return bool(self._cache_groups.sparse)
 
     @property
     def num_orphans(self) -> int:
@@ -116,6 +120,7 @@ class RankLedger:
 
         O(1) in the claims: many are left behind in a retired slot, few dropped one by one.
         """
+        self._overdue = None
         if self._is_worth_retiring():
             groups = self._groups.values()
             self.claims.retire([table for group in groups for table in group.give_up()])
@@ -144,9 +149,7 @@ class RankLedger:
         self.geometries.clear()
         for group in self._groups.values():
             group.forget_past()
-        self._groups.clear()
-        self._by_label.clear()
-        self._sparse.clear()
+        self._cache_groups.clear()
         self._speaks_extra_keys = self.has_placeholders = False
         self.history.begin()
 
@@ -156,19 +159,22 @@ class RankLedger:
             group.doubt(until)
 
     def drop_doubtful(self, now: float) -> int:
-        """Drop the claims that are still doubtful when their time is over; O(claims) if there are any.
+        """Drop claims that are still doubtful when their time is over; 8,192 hashes are looked at in one go.
 
         Returns:
             Number dropped.
         """
+        if self._overdue is None:
+            if not self._has_overdue(now):
+                return 0
+            self._overdue = OverdueSearch(self._groups.values())
         dropped = 0
-        for tier in Tier:
-            overdue = self.claims.overdue(tier, now)
-            for group in self._groups.values():
-                hashes = group.overdue(tier, overdue, now)
-                if hashes:
-                    group.remove(tier, hashes, now)
-                    dropped += len(hashes)
+        for group, tier, hashes in self._overdue.next(_LOOKED_AT_ONCE):
+            overdue = group.overdue(tier, hashes, now)
+            group.remove(tier, overdue, now)
+            dropped += len(overdue)
+        if self._overdue.is_over:
+            self._overdue = None
         return dropped
 
     def link(self, blocks: PromptBlocks, refs: Sequence[Ref], chosen: Sequence[int]) -> None:
@@ -203,7 +209,7 @@ class RankLedger:
         """All that the rank's events have told, and what evidence holds; O(blocks held)."""
         return LedgerSnapshot(
             groups={index: group.snapshot() for index, group in self._groups.items()},
-            sparse=self._sparse.copy(),
+            sparse=self._cache_groups.sparse.copy(),
             geometries=self.geometries.copy(),
             speaks_extra_keys=self._speaks_extra_keys,
             has_placeholders=self.has_placeholders,
@@ -219,7 +225,7 @@ class RankLedger:
         has_placeholders: bool,
     ) -> None:
         """What the rank's stores are like, as a snapshot has it."""
-        self._sparse.update(islice(sparse, self._limits.groups))
+        self._cache_groups.sparse.update(islice(sparse, self._limits.groups))
         self.geometries.update(geometries)
         self._speaks_extra_keys = speaks_extra_keys
         self.has_placeholders = has_placeholders
@@ -227,10 +233,7 @@ class RankLedger:
 
     def restore_group(self, index: int | None) -> GroupLedger | None:
         """The ledger of a group that makes claims; None at the bound of groups."""
-        group = self._groups.get(index)
-        if group is None and len(self._groups) < self._limits.groups:
-            group = self._new_group(index)
-        return group
+        return self._cache_groups.open(index)
 
     def check(self) -> None:
         """Verify ledgers against the index; O(all blocks)."""
@@ -239,13 +242,13 @@ class RankLedger:
             group.check()
             for tier, counts in announced.items():
                 counts.update(ref for _, ref in group.held(tier))
-        assert len(self._groups) <= self._limits.groups
+        self._cache_groups.check()
         self.history.check()
         self.claims.check(announced)
 
     def _store(self, event: BlockStored, now: float) -> None:
         tier = self._local_tier(event.medium, event.locality)
-        group = self._group_of(event)
+        group = self._cache_groups.of(event)
         if tier is None or group is None or not event.block_hashes:
             if tier_of(event.medium) is Tier.HOST:
                 self.history.add(
@@ -304,13 +307,13 @@ class RankLedger:
 
     def _remove(self, event: BlockRemoved, now: float) -> list[EngineHash]:
         tier = self._local_tier(event.medium, event.locality)
-        is_sparse = event.group_idx is not None and event.group_idx in self._sparse
+        is_sparse = event.group_idx is not None and event.group_idx in self._cache_groups.sparse
         hashes = event.block_hashes
         if tier is None or is_sparse:
             if tier_of(event.medium) is Tier.HOST:
                 self.history.use_up(hashes)
             return []
-        groups = self._groups_of_removal(event.group_idx)
+        groups = self._cache_groups.of_removal(event.group_idx)
         if len(groups) == 1:
             unknown = groups[0].remove(tier, hashes, now)
         else:
@@ -357,6 +360,18 @@ class RankLedger:
             for group in self._groups.values():
                 self.history.add(group.hashes(tier))
         self._clear_tier(tier, now)
+
+    def _has_overdue(self, now: float) -> bool:
+        groups = self._groups.values()
+        return any(
+            self.claims.has_overdue(tier, now) or any(g.has_overdue(tier, now) for g in groups)
+            for tier in Tier
+        )
+
+    def _new_group(self) -> GroupLedger:
+        return GroupLedger(
+            self.claims, self.history, self._placement.place, self.skips, self._limits
+        )
 
     def _is_worth_retiring(self) -> bool:
         held = self.num_held
@@ -406,49 +421,3 @@ class RankLedger:
         if event.parent_hash is None:
             return (adapter, salt) == (known.adapter, known.salt)
         return adapter in (None, known.adapter) and salt in (None, known.salt)  # else its parent's
-
-    def _group_of(self, event: BlockStored) -> GroupLedger | None:
-        """The ledger of a store's cache group; None where the group makes no claims."""
-        label = (event.group_idx, event.spec_kind, event.sliding_window)
-        group = self._by_label.get(label)
-        if group is None:
-            group = self._identify_group(*label)
-            if group is not None and len(self._by_label) < 4 * self._limits.groups:
-                self._by_label[label] = group
-        return group
-
-    def _identify_group(
-        self, index: int | None, kind: str | None, sliding_window: int | None
-    ) -> GroupLedger | None:
-        group = self._groups.get(index)
-        if kind is None and (group is not None or index in self._sparse):
-            is_claiming: bool | None = group is not None
-        else:
-            is_claiming = makes_prefix_claims(kind, sliding_window)
-        if is_claiming:
-            if group is None and len(self._groups) >= self._limits.groups:
-                self.skips[ClaimSkip.TOO_MANY_GROUPS] += 1
-                return None
-            return group or self._new_group(index)
-        unknown = is_claiming is None
-        self.skips[ClaimSkip.UNKNOWN_GROUP_KIND if unknown else ClaimSkip.SPARSE_GROUP] += 1
-        if index is not None and group is None and len(self._sparse) < self._limits.groups:
-            self._sparse.add(index)
-        return None
-
-    def _new_group(self, index: int | None) -> GroupLedger:
-        group = GroupLedger(
-            self.claims, self.history, self._placement.place, self.skips, self._limits
-        )
-        self._groups[index] = group
-        return group
-
-    def _groups_of_removal(self, index: int | None) -> Sequence[GroupLedger]:
-        """The ledgers a removal speaks of. Engines may name the group in one kind of event only."""
-        group = self._groups.get(index)
-        if group is not None:
-            return (group,)
-        if index is None:
-            return tuple(self._groups.values())
-        unlabelled = self._groups.get(None)
-        return () if unlabelled is None else (unlabelled,)

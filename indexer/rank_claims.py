@@ -10,7 +10,6 @@ cache groups); the bit then stays until the last of them is removed.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from typing import Protocol
 
 from indexer.aged_marks import AgedMarks
@@ -108,10 +107,15 @@ class RankClaims:
         for ref in refs:
             doubtful.setdefault(ref, until)
 
-    def overdue(self, tier: Tier, now: float) -> set[Ref]:
-        """Doubtful claims whose time is over; O(their number)."""
+    def has_overdue(self, tier: Tier, now: float) -> bool:
+        """Whether the time of a doubtful claim is over."""
         doubtful = self.doubtful[tier]
-        return set(takewhile(lambda ref: doubtful[ref] <= now, doubtful))
+        return bool(doubtful) and next(iter(doubtful.values())) <= now
+
+    def is_overdue(self, tier: Tier, ref: Ref, now: float) -> bool:
+        """Whether the claim on the block is doubtful and its time is over."""
+        until = self.doubtful[tier].get(ref)
+        return until is not None and until <= now
 
     def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[int]]:
         """Refs of a prompt's blocks, and this rank's bits on each."""

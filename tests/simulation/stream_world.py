@@ -58,6 +58,24 @@ class Faults:
     replay_hangs: float = 0.0
     replay_breaks_off: float = 0.0
     replay_skips: float = 0.0  # per reply
+    delay: float = 0.0  # of a second and more
+    foreign: float = 0.0  # a number that no process of ours has come to, with another one's payload
+    partition: float = 0.0  # per second: nothing gets through, and nobody is told
+    replay_garbles: float = 0.0  # per reply: frames that are none
+
+    def and_more(self, rng: Random) -> "Faults":
+        """With those of the second kind, of which each is off in about half of all scenarios."""
+
+        def chance(upper: float) -> float:
+            return rng.uniform(0, upper) if rng.random() < 0.5 else 0.0
+
+        return replace(
+            self,
+            delay=chance(0.05),
+            foreign=chance(0.03),
+            partition=chance(0.15),
+            replay_garbles=chance(0.02),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +126,17 @@ class StreamWorld:
         seed: of all that happens.
         has_last_words: publish a little after the healing, so that the live socket shows what is
             missing; else silence follows, and only the replay socket can show it.
+        has_more_faults: delays, foreign numbers, partitions and garbled replies, too.
     """
 
-    def __init__(self, seed: int, *, has_last_words: bool = True) -> None:
+    def __init__(
+        self, seed: int, *, has_last_words: bool = True, has_more_faults: bool = False
+    ) -> None:
         self.rng = Random(seed)
         self.scenario = Scenario.draw(self.rng)
+        if has_more_faults:
+            faults = self.scenario.faults.and_more(Random(-1 - seed))
+            self.scenario = replace(self.scenario, faults=faults)
         self._has_last_words = has_last_words
         self.faults = self.scenario.faults
         self.now = 0.0
@@ -139,6 +163,8 @@ class StreamWorld:
         self._subscribed_at = 0.0
         self._last_delivery = 0.0
         self._in_flight: dict[int, tuple[Rank, int, int, bytes]] = {}
+        self._cut_until = 0.0  # no packet gets through until then
+        self._is_moved = False  # another process is there since the cut began
         self._conversation = 0
         self._heard_epoch: dict[Rank, int] = {}
         self.blind: set[Rank] = set()  # a restart that nothing heard can reveal
@@ -157,7 +183,7 @@ class StreamWorld:
             self._publish()
             self._maybe_break()
         self.faults = Faults()
-        self._run_until(self.now + 4)
+        self._run_until(max(self.now, self._cut_until) + 4)
         for _ in range(6 if self._has_last_words else 0):
             for rank in self.publishers:
                 self._publish(rank)
@@ -176,6 +202,9 @@ class StreamWorld:
                 assert claims == publisher.held, f"{rank}: {claims} is not {publisher.held}"
             if trust is Trust.JOINED:
                 assert claims <= publisher.held, f"{rank}: {claims - publisher.held} is not held"
+            status = self.intake.status(rank)
+            if status is not None:
+                assert status.counters.lost_batches < 10_000, "more than was ever published"
             if self._must_be_exact():
                 assert trust is Trust.EXACT, f"{rank} is {trust}, though all could be replayed"
 
@@ -218,12 +247,16 @@ class StreamWorld:
             return
         if self.rng.random() < self.faults.drop:
             return
+        if self.now < self._cut_until and (self._is_moved or self.rng.random() < 0.5):
+            return
         self._send(rank, publisher.epoch, seq, payload)
         if self.rng.random() < self.faults.duplicate:
             self._send(rank, publisher.epoch, seq, payload)
 
     def _send(self, rank: Rank, epoch: int, seq: int, payload: bytes) -> None:
-        arrival = max(self._last_delivery, self.now + self.rng.expovariate(20))
+        arrival = max(self._last_delivery, self._cut_until, self.now + self.rng.expovariate(20))
+        if self.faults.delay and self.rng.random() < self.faults.delay:
+            arrival += self.rng.uniform(0.5, 2.0)
         if self.rng.random() < self.faults.reorder:
             arrival += 0.3
         else:
@@ -241,6 +274,10 @@ class StreamWorld:
         if self.rng.random() < self.faults.nonsense:
             self._ask(self.intake.on_live(self.source, [b"kv", b"\xff" * 8, b""], self.now))
             self._ask(self.intake.on_live(self.source, [b"other", b"\0" * 8, payload], self.now))
+        if self.faults.foreign and self.rng.random() < self.faults.foreign:
+            number = (1 << 63) - 1 - self.rng.randrange(5)
+            foreign = live_frames(LiveMessage(b"kv", number, payload))
+            self._ask(self.intake.on_live(self.source, foreign, self.now))
         self._note_blindness(rank, epoch, seq)
         frames = live_frames(LiveMessage(b"kv", seq, payload))
         self._ask(self.intake.on_live(self.source, frames, self.now))
@@ -267,9 +304,35 @@ class StreamWorld:
     def _maybe_break(self) -> None:
         if self.rng.random() < self.faults.restart / 6:
             self._break()
-            for rank in self.publishers:
-                self.publishers[rank].restart()
+            self._restart()
         elif self.rng.random() < self.faults.disconnect / 6:
+            self._break()
+        elif self.faults.partition and self.rng.random() < self.faults.partition / 6:
+            self._cut()
+
+    def _restart(self) -> None:
+        for publisher in self.publishers.values():
+            publisher.restart()
+
+    def _cut(self) -> None:
+        """A half-open connection. It heals, and what TCP kept comes late; or it is given up at last, and by
+        then another process may be there."""
+        if not self._is_up or self.now < self._cut_until:
+            return
+        self._cut_until = self.now + self.rng.uniform(0.5, 4.0)
+        fate = self.rng.random()
+        self._is_moved = fate < 0.3
+        if self._is_moved:
+            self._restart()
+        if fate < 0.6:
+            connection = self._connection
+            self._at(self._cut_until, lambda: self._give_up(connection))
+
+    def _give_up(self, connection: int) -> None:
+        """The heartbeat of this connection was missed for too long."""
+        self._is_moved = False
+        if connection == self._connection:
+            self._in_flight.clear()
             self._break()
 
     def _break(self) -> None:
@@ -310,7 +373,7 @@ class StreamWorld:
                 )
 
     def _answer(self, conversation: int, first_seq: int) -> None:
-        if conversation != self._conversation:
+        if conversation != self._conversation or self.now < self._cut_until:
             return
         replies: list[ReplayReply | ReplayEnd] = []
         for publisher in self.publishers.values():
@@ -331,6 +394,8 @@ class StreamWorld:
         if self.rng.random() < self.faults.nonsense:
             self._ask(self.intake.on_replay(self.source, [b"kv"], self.now))
         frames = replay_frames(b"kv", reply)
+        if self.faults.replay_garbles and self.rng.random() < self.faults.replay_garbles:
+            frames[-2] = frames[-2][:7]
         if not self.scenario.has_topic_frame:
             del frames[1]
         self._ask(self.intake.on_replay(self.source, frames, self.now))

@@ -15,6 +15,15 @@ def test_any_mixture_of_faults(seed: int) -> None:
     world.verify()
 
 
+@pytest.mark.parametrize("seed", range(2000, 2200))
+@pytest.mark.parametrize("has_last_words", [True, False])
+def test_delays_partitions_and_foreign_numbers_as_well(seed: int, has_last_words: bool) -> None:
+    world = StreamWorld(seed, has_last_words=has_last_words, has_more_faults=True)
+    world.run()
+    if has_last_words or world.scenario.has_replay:
+        world.verify()
+
+
 @pytest.mark.parametrize("seed", [*range(1000, 1160), 680, 1581, 3057])
 def test_what_was_lost_at_the_end_is_found_behind_the_silence(seed: int) -> None:
     world = StreamWorld(seed, has_last_words=False)

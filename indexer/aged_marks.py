@@ -84,6 +84,13 @@ class AgedMarks:
         self.unmark(older)
         return len(older)
 
+    def unmark_up_to(self, ref: Ref, num_before: int) -> None:
+        """Clear the bit on a block, and on up to so many before it along its prompt; O(run)."""
+        run = self._run_of.get(ref)
+        if run is not None:
+            end = run.refs.index(ref) + 1
+            self.unmark(run.refs[max(0, end - 1 - num_before) : end])
+
     def forget(self, ref: Ref) -> None:
         """The bit has been cleared by an event: drop the mark."""
         del self._run_of[ref]

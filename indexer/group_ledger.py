@@ -221,7 +221,7 @@ class GroupLedger:
             self._claims.withdraw(tier, gone)
             self._claims.departures[tier].note(gone, now)
         if tier is Tier.GPU and unknown:
-            self._unobserve(unknown)
+            self._unobserve(hashes, unknown)
         return unknown
 
     def name(self, block_hash: EngineHash, ref: Ref) -> None:
@@ -440,7 +440,17 @@ class GroupLedger:
         self._unnamed.discard(block_hash)
         self._unkeyable.discard(block_hash)
 
-    def _unobserve(self, hashes: Sequence[EngineHash]) -> None:
-        """Blocks that evidence alone holds were removed from GPU, if they have a name."""
-        refs = [ref for ref in map(self.ref_of, hashes) if ref is not None]
-        self._claims.observed.unmark(refs)
+    def _unobserve(self, hashes: Sequence[EngineHash], unknown: Sequence[EngineHash]) -> None:
+        """Blocks that evidence alone holds were removed from GPU: those that have a name, and with each of
+        them the ones before it in its prompt, as many as nameless hashes come right before its own. Engines
+        remove whole nodes, from parent to child.
+        """
+        observed = self._claims.observed
+        if not observed:
+            return
+        nameless, num_before = set(unknown), 0
+        for block_hash in hashes:
+            ref = self.ref_of(block_hash) if block_hash in nameless else None
+            if ref is not None:
+                observed.unmark_up_to(ref, num_before)
+            num_before = num_before + 1 if ref is None and block_hash in nameless else 0

@@ -299,7 +299,7 @@ class RankLedger:
 
     def _name_parent(self, group: GroupLedger, piece: Piece, local: int) -> None:
         """Name the unknown parent of a parked piece, if served requests say which block it is."""
-        parent = self.links.get(local)
+        parent = self.links.get(local, piece.adapter, piece.salt)
         if parent is None or piece.parent is None or self._index.space_of(parent) is None:
             return
         if group.ref_of(piece.parent) is None:

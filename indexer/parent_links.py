@@ -1,8 +1,9 @@
 """Which block precedes a block, as served prompts tell it.
 
 A rank that was joined late publishes children of blocks nobody announced to us. Their parent is an engine
-hash without a meaning, until a served prompt shows the same tokens after a block that we know by key. A
-block that follows two different ones says nothing.
+hash without a meaning, until a served prompt of the same adapter and salt shows the same tokens after a
+block that we know by key. A block that follows two different ones says nothing. Nor does one of a salted
+prompt about a child that names no salt: some engines name it with a prompt's first block only.
 
 Most ranks never have such a child, and hashing costs far more than keeping a prompt: prompts are hashed when
 the first question comes.
@@ -10,13 +11,16 @@ the first question comes.
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from indexer.block_index import Ref
 from indexer.prompt_blocks import PromptBlocks
 
+_Name: TypeAlias = tuple[str | None, str | None, int]
+
 
 class ParentLinks:
-    """Unchained hash of a block → the block before it, at most ``limit``; the oldest go first.
+    """Adapter, salt and unchained hash of a block → the block before it, at most ``limit``; the oldest go first.
 
     Prompts not hashed yet are kept from their first new block to the last: the last ones that have
     ``limit`` blocks together, and at least one.
@@ -24,7 +28,7 @@ class ParentLinks:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parents: OrderedDict[int, Ref | None] = OrderedDict()
+        self._parents: OrderedDict[_Name, Ref | None] = OrderedDict()
         # each with the refs of the blocks before
         self._waiting: deque[tuple[PromptBlocks, Sequence[Ref], Sequence[int]]] = deque()
         self._num_waiting = 0
@@ -52,20 +56,10 @@ class ParentLinks:
         while self._num_waiting - len(self._waiting[0][1]) >= self._limit:
             self._num_waiting -= len(self._waiting.popleft()[1])
 
-    def add(self, local: int, parent: Ref) -> None:
-        """A prompt has this block after ``parent``."""
-        if local in self._parents:
-            if self._parents[local] != parent:
-                self._parents[local] = None
-            return
-        self._parents[local] = parent
-        if len(self._parents) > self._limit:
-            self._parents.popitem(last=False)
-
-    def get(self, local: int) -> Ref | None:
+    def get(self, local: int, adapter: str | None = None, salt: str | None = None) -> Ref | None:
         """The one block that precedes it; None where it is unknown or not one."""
         self._hash_waiting()
-        return self._parents.get(local)
+        return self._parents.get((adapter, salt, local))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -75,7 +69,20 @@ class ParentLinks:
 
     def _hash_waiting(self) -> None:
         for blocks, refs, chosen in self._waiting:
+            adapter, salt = blocks.key_space.adapter, blocks.key_space.salt
             for i in chosen:
-                self.add(blocks.local(i), refs[i])
+                local = blocks.local(i)
+                self._add((adapter, salt, local), refs[i])
+                if salt is not None:
+                    self._add((adapter, None, local), None)
         self._waiting.clear()
         self._num_waiting = 0
+
+    def _add(self, name: _Name, parent: Ref | None) -> None:
+        if name in self._parents:
+            if self._parents[name] != parent:
+                self._parents[name] = None
+            return
+        self._parents[name] = parent
+        if len(self._parents) > self._limit:
+            self._parents.popitem(last=False)

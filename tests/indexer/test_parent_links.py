@@ -1,21 +1,28 @@
 """Which block precedes a block, as prompts tell it that are hashed when somebody asks."""
 
+import pytest
+
 from indexer.block_index import BlockIndex, Ref
 from indexer.parent_links import ParentLinks
 from indexer.prompt_blocks import PromptBlocks
+from indexer.trust import Trust
 from protocol import KeySpace, block_keys, local_hash, pack_tokens
+from tests.indexer.small_fleet import SIZE, SmallFleet, names, prompt
+from tests.indexer.small_fleet import blocks as tokens_of
 
 INDEX = BlockIndex()
 
 
-def prompt_blocks(path: str) -> PromptBlocks:
+def prompt_blocks(path: str, adapter: str | None = None, salt: str | None = None) -> PromptBlocks:
     """One block of two tokens a letter."""
     tokens = pack_tokens([ord(letter) for letter in path for _ in range(2)])
-    return PromptBlocks(KeySpace("m", block_size=2), block_keys(tokens, 2), tokens)
+    return PromptBlocks(KeySpace("m", adapter, salt, 2), block_keys(tokens, 2), tokens)
 
 
-def note(links: ParentLinks, path: str) -> list[Ref]:
-    blocks = prompt_blocks(path)
+def note(
+    links: ParentLinks, path: str, adapter: str | None = None, salt: str | None = None
+) -> list[Ref]:
+    blocks = prompt_blocks(path, adapter, salt)
     refs = list(INDEX.open(blocks.key_space).refs(blocks.keys))
     links.note(blocks, refs, range(1, len(refs)))
     return refs
@@ -66,3 +73,44 @@ def test_prompts_that_nobody_asked_about_are_bounded() -> None:
     assert len(links) == 3
     links.clear()
     assert not links
+
+
+def test_a_block_of_another_namespace_says_nothing() -> None:
+    links = ParentLinks(8)
+    base, adapted = note(links, "ab"), note(links, "ab", "ad")
+    assert links.get(local("b")) == base[0]
+    assert links.get(local("b"), "ad") == adapted[0]
+    assert links.get(local("b"), "other") is None
+    assert links.get(local("b"), None, "s") is None
+
+
+@pytest.mark.parametrize("is_salted_first", [True, False])
+def test_a_child_without_a_salt_may_be_of_a_salted_prompt(is_salted_first: bool) -> None:
+    links = ParentLinks(8)
+    refs = {
+        salt: note(links, "ab", salt=salt)
+        for salt in (["s", None] if is_salted_first else [None, "s"])
+    }
+    assert links.get(local("b"), None, "s") == refs["s"][0]
+    assert links.get(local("b")) is None
+
+
+@pytest.mark.parametrize("adapter_of_child", [None, "ad", "other"])
+@pytest.mark.parametrize("is_served_first", [True, False])
+def test_a_child_is_adopted_in_its_own_namespace_only(
+    is_served_first: bool, adapter_of_child: str | None
+) -> None:
+    """The same conversation goes on with an adapter and without it; one of them was served since we joined."""
+    fleet = SmallFleet("w", trust=Trust.JOINED)
+    shared, tail = tokens_of(0, 4), tokens_of(900, 2)
+    served = prompt([*shared, *tail, 1], adapter="ad")
+    if is_served_first:
+        fleet.serve("w", served, 4 * SIZE)
+    fleet.store("w", names(50, 2), tail, names(40, 1)[0], lora_name=adapter_of_child)
+    if not is_served_first:
+        fleet.serve("w", served, 4 * SIZE)
+    fleet.wait(601.0)  # what was served is no evidence any more
+    others = [prompt([*shared, *tail, 1], adapter=name) for name in (None, "ad", "other")]
+    assert [fleet.match("w", one).matched_blocks for one in others] == [0, 0, 0]
+    is_adopted = fleet.state("w").orphans == 0
+    assert is_adopted is (adapter_of_child == "ad")

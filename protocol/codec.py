@@ -155,13 +155,14 @@ def _event(raw: object) -> KvEvent:
     if isinstance(raw, dict):
         if POOL_EVENT_MARK in raw:
             return _pool_event(raw)
-        tag, fields = raw.get("type"), raw
+        tag = raw.get("type")
     elif isinstance(raw, list) and raw:
-        tag, fields = raw[0], _positional(raw)
+        tag = raw[0]
     else:
         raise _SkipError(SkipReason.NOT_AN_EVENT)
     if not isinstance(tag, str):
         raise _SkipError(SkipReason.NOT_AN_EVENT)
+    fields = raw if isinstance(raw, dict) else _positional(tag, raw)
     if tag == "BlockStored":
         return _stored(fields)
     if tag == "BlockRemoved":
@@ -178,9 +179,9 @@ def _pool_event(fields: Mapping[object, object]) -> KvEvent:
     return event
 
 
-def _positional(raw: list[object]) -> dict[object, object]:
+def _positional(tag: str, raw: list[object]) -> dict[object, object]:
     """Name the elements of a positional event; maps among them name theirs."""
-    names = _POSITIONAL_FIELDS.get(str(raw[0]), ())
+    names = _POSITIONAL_FIELDS.get(tag, ())
     fields: dict[object, object] = {}
     for place, value in enumerate(raw[1:]):
         if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """What one rank holds at one moment, copied so that it can be told at leisure while events go on.
 
-A copy takes 16 bytes a claim, and one walk in C along each table: 10^6 claims take about 10 ms.
+A copy takes 16 bytes a claim, and one walk in C along each table: 10^6 claims of one rank take about 35 ms.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -22,7 +22,8 @@ from indexer.match import Prompt, RankMatch
 from indexer.rank_state import IndexStats, RankState
 from indexer.replay_ending import ReplayEnding
 from indexer.socket_limits import SocketLimits
-from indexer.source_feed import SourceCounters, SourceFeed
+from indexer.source_counters import SourceCounters
+from indexer.source_feed import SourceFeed
 from indexer.stream import EventStream
 from indexer.stream_limits import StreamLimits
 from indexer.stream_status import ResetCause, StreamCounters, StreamStatus

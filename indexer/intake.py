@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 
 from indexer.actions import ForgetReason, RequestReplay
 from indexer.claim_sink import ClaimSink
-from indexer.source_feed import SourceCounters, SourceFeed
+from indexer.source_counters import SourceCounters
+from indexer.source_feed import SourceFeed
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
 from indexer.stream_status import ReplayTrouble, StreamStatus
 from indexer.trust import Trust

@@ -7,12 +7,13 @@ nobody is left in it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from indexer.actions import Apply, Forget, RecordLoss, RequestReplay, StreamAction
 from indexer.claim_sink import ClaimSink
 from indexer.heard_batch import HeardBatch
 from indexer.replay_ending import ReplayEnding
+from indexer.source_counters import SourceCounters
 from indexer.stream import EventStream
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
 from indexer.stream_status import ReplayTrouble, StreamStatus
@@ -27,34 +28,6 @@ from protocol import (
 )
 
 _MAX_NOBODYS = 1024
-
-
-@dataclass(slots=True)
-class SourceCounters:
-    """What happened on one publisher's sockets, beside its streams.
-
-    Attributes:
-        connects, disconnects: of the live socket.
-        bad_frames: live messages that are not three good frames.
-        foreign_topics: live messages outside the subscription.
-        bad_replies: replay replies that cannot be read.
-        stray_replies: replies of no conversation that is still wanted.
-        refused_ranks: batches that name a rank beyond the bound.
-        nobodys: live batches that cannot be read and may be of any of several ranks.
-    """
-
-    connects: int = 0
-    disconnects: int = 0
-    bad_frames: int = 0
-    foreign_topics: int = 0
-    bad_replies: int = 0
-    stray_replies: int = 0
-    refused_ranks: int = 0
-    nobodys: int = 0
-
-    def copy(self) -> "SourceCounters":
-        """A snapshot that no longer changes."""
-        return replace(self)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import cast
 
 from indexer.block_index import KEY_MASK, Ref
 from indexer.claim_ages import ClaimAges
@@ -176,7 +177,10 @@ class GroupLedger:
     def doubt(self, until: float) -> None:
         """What is held is older than a loss, and kept until then unless confirmed; O(blocks held)."""
         for tier, held in self._tiers.items():
-            self._claims.doubt(tier, (ref for _, ref in self.held(tier)), until)
+            if self._unnamed or self._namesakes:
+                self._claims.doubt(tier, (ref for _, ref in self.held(tier)), until)
+            else:
+                self._claims.doubt(tier, cast("Iterable[Ref]", held.values()), until)
             for block_hash in self._unnamed:
                 if block_hash in held:
                     self._doubtful[tier].setdefault(block_hash, until)

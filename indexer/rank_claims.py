@@ -102,8 +102,10 @@ class RankClaims:
         None goes before one that has been doubtful for longer.
         """
         doubtful = self.doubtful[tier]
-        if doubtful:
-            until = max(until, next(reversed(doubtful.values())))
+        if not doubtful:
+            self.doubtful[tier] = dict.fromkeys(refs, until)  # in C: there may be a million
+            return
+        until = max(until, next(reversed(doubtful.values())))
         for ref in refs:
             doubtful.setdefault(ref, until)
 

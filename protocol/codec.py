@@ -37,6 +37,7 @@ from protocol.pool_events import POOL_EVENT_MARK, read_pool_event
 _U64 = (1 << 64) - 1
 _I64_MIN = -(1 << 63)
 _MAX_SIZE = 1 << 24
+_MAX_HASH_BYTES = 256
 _NUM_PLAIN = 7  # fields of a plain store, its type included
 
 _STORED_FIELDS = (
@@ -92,9 +93,9 @@ def normalise_hash(value: object) -> EngineHash:
     """Signed and unsigned forms of the same 64 bits become one unsigned number; bytes stay bytes.
 
     Raises:
-        TypeError: neither a 64-bit integer nor bytes.
+        TypeError: neither a 64-bit integer nor at most 256 bytes; no engine's hash is longer.
     """
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) and len(value) <= _MAX_HASH_BYTES:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or not _I64_MIN <= value <= _U64:
         raise TypeError(f"not an engine hash: {type(value).__name__}")

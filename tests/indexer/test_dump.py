@@ -121,7 +121,11 @@ def test_evidence_is_loaded_at_its_age(before: list[KvEvent], served: list[int])
 def test_events_that_are_there_in_part_may_come_again(
     before: list[KvEvent], batch: list[KvEvent], cut: int
 ) -> None:
-    """A snapshot in the middle of a long batch has the number before it: the batch is applied again."""
+    """A snapshot in the middle of a long batch has the number before it: the batch is applied again.
+
+    Except where the rank speaks of extra keys for the first time in it: offload stores before that are doubted then.
+    """
+    batch = [event for event in batch if not getattr(event, "extra_keys", None)]
     fleet = SmallFleet("w")
     apply(fleet, before)
     apply(fleet, batch[:cut])

@@ -264,7 +264,7 @@ def test_decoding_is_the_inverse_of_encoding(batch: list[KvEvent], rank: int | N
     assert decode_batch(encode_batch(expected)) == expected
 
 
-@pytest.mark.parametrize("value", [True, 1.5, "1", None, 1 << 64, -(1 << 63) - 1])
+@pytest.mark.parametrize("value", [True, 1.5, "1", None, 1 << 64, -(1 << 63) - 1, b"x" * 257])
 def test_what_is_no_engine_hash(value: object) -> None:
     with pytest.raises(TypeError):
         normalise_hash(value)

@@ -23,7 +23,7 @@ from indexer.long_reading import LongReading
 from indexer.name_lookups import Resolve
 from indexer.socket_limits import DEFAULT_SOCKET_LIMITS, SocketLimits
 from indexer.socket_table import Sockets, SocketTable
-from indexer.source_feed import SourceCounters
+from indexer.source_counters import SourceCounters
 from indexer.source_sockets import Change
 from indexer.watched_sockets import SOCKET_FAULTS
 from protocol import EventSource

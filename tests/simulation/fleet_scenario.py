@@ -88,7 +88,7 @@ class Scenario:
             extra_keys=rng.choice([(None,), (None,), ("ad-ns", None), ("a", "b")]),
             salts=rng.choice([(None,), (None, "s")]),
             num_prefixes=rng.choice([2, 6, 15]),
-            duration_s=rng.uniform(4.0, 12.0),
+            duration_s=rng.uniform(3.0, 8.0),
             faults=_faults(rng),
         )
 

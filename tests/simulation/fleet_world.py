@@ -7,7 +7,7 @@
 At quiet every rank's announced claims are held against what its tree holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -107,13 +107,20 @@ class FleetWorld:
     Args:
         seed: of all that happens.
         scenario: drawn from the seed where it is left out.
+
+    Attributes:
+        reported: what engines say of the tokens that they reused.
+        prefixes: what prompts begin with.
     """
 
-    def __init__(self, seed: int, scenario: Scenario | None = None) -> None:
+    def __init__(
+        self, seed: int, scenario: Scenario | None = None, limits: IndexLimits = INDEX_LIMITS
+    ) -> None:
         self.rng = Random(seed)
         self.scenario = scenario or Scenario.draw(self.rng)
         self.agenda = Agenda()
-        self.index = FleetIndex(INDEX_LIMITS)
+        self.index = FleetIndex(limits)
+        self.reported: Callable[[Usage], int | None] = lambda usage: usage.cached_tokens
         self._backlog = Backlog(self.index, max(self.scenario.num_parts, 1))
         sink = self._backlog if self.scenario.num_parts else self.index
         self.intake = Intake(sink, STREAM_LIMITS)
@@ -121,7 +128,7 @@ class FleetWorld:
         self.processes: dict[Rank, RankProcess] = {}
         self.links: dict[Rank, FaultyLink] = {}  # by the ranks that speak on them
         self._open: dict[tuple[Rank, int], dict[str, _Open]] = {}
-        self._prefixes = self._draw_prefixes()
+        self.prefixes = self._draw_prefixes()
         self._num_asked = self._num_steps = 0
         for name, settings in self.scenario.engines.items():
             self._start_engine(name, settings)
@@ -210,7 +217,7 @@ class FleetWorld:
     def anything(self) -> Ask:
         """A prompt that begins as others do."""
         rng = self.rng
-        prefix = rng.choice(self._prefixes)
+        prefix = rng.choice(self.prefixes)
         tail = tuple(rng.randrange(10**6, 10**7) for _ in range(rng.choice([0, 0, 3, 20])))
         extra_key, salt = rng.choice(self.scenario.extra_keys), rng.choice(self.scenario.salts)
         return Ask((*prefix, *tail), extra_key, salt)
@@ -301,6 +308,7 @@ class FleetWorld:
         spec = WorkerSpec(
             WorkerId(name), f"http://{name}", MODEL, EngineKind.SGLANG,
             block_size=self.scenario.engines[name].tree.page_size, sources=sources,
+            num_ranks=len(ranks),
         )  # fmt: skip
         self.index.add_worker(spec, self.now)
         for source in sources:
@@ -364,7 +372,7 @@ class FleetWorld:
             del self._open[rank, process.epoch][request_id]
             assert request.usage is not None
             self.index.report(
-                rank, request.prompt, request.usage.cached_tokens,
+                rank, request.prompt, self.reported(request.usage),
                 request.at_decision, request.decided_at, self.now,
             )  # fmt: skip
 

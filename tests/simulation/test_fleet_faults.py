@@ -15,7 +15,7 @@ from protocol import Rank, Tier
 from tests.simulation.fleet_scenario import Replay
 from tests.simulation.fleet_world import FleetWorld
 
-FOUND_FAULTS = [59, 76, 170, 236]
+FOUND_FAULTS = [59, 76, 170, 236, 3408]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,7 +49,9 @@ def verify_streams(world: FleetWorld) -> None:
         if status is None:
             assert not world.links[rank].scenario.has_last_words, f"{rank} was never heard"
             continue
-        assert status.trust is not Trust.REBUILDING, f"{rank} never came to rest: {scenario}"
+        is_asking = scenario.healed().replay is Replay.HANGING  # now and then, for ever
+        is_at_rest = is_asking or status.trust is not Trust.REBUILDING
+        assert is_at_rest, f"{rank} never came to rest: {scenario}"
         if is_whole:
             assert status.trust is Trust.EXACT, f"{rank} is {status.trust}: {scenario}"
 

@@ -11,7 +11,7 @@ import httpx
 import orjson
 import pytest
 
-from indexer import Backlog, EventSubscriber, FleetIndex, Intake, SocketLimits, StreamLimits, Trust
+from indexer import Backlog, EventSubscriber, FleetIndex, Intake, SocketLimits, Trust
 from protocol import BlockStored, EventBatch, EventSource, Rank, Tier, WorkerId, WorkerSpec
 from router.bootstrap import Bootstrap, BootstrapOutcome, Heirs
 from router.config import ConfigError, load_config
@@ -24,7 +24,7 @@ from tests.router.brains import described, fleet, source
 from tests.router.test_control_app import control
 
 QUICK = SocketLimits(tick_s=0.02, reconnect_s=0.01, reconnect_max_s=0.05)
-IMPATIENT = StreamLimits(replay_timeout_s=0.3)
+
 URL = "http://sibling"
 
 
@@ -35,7 +35,7 @@ class Router:
         self.changes = changes
         self.index = FleetIndex()
         backlog = Backlog(self.index)
-        self.intake = Intake(backlog, IMPATIENT)
+        self.intake = Intake(backlog)
         self.subscriber = EventSubscriber(self.intake, self._clock, limits=QUICK, backlog=backlog)
 
     def _clock(self) -> float:

@@ -15,7 +15,7 @@ from protocol import Rank, Tier
 from tests.simulation.fleet_scenario import Replay
 from tests.simulation.fleet_world import FleetWorld
 
-FOUND_FAULTS = [59, 76, 170, 236, 3408]
+FOUND_FAULTS = [264, 300, 393]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -11,7 +11,7 @@ TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 class RetryReason(StrEnum):
     """Why an attempt was followed by another one."""
 
-    FRESH_CONNECTION = "fresh_connection"  # a kept one broke before any answer: once more, same rank
+    FRESH_CONNECTION = "fresh_connection"  # a kept one broke: once more, same rank
     CONNECT = "connect"
     RESET = "reset"
     MALFORMED = "malformed"

@@ -113,7 +113,8 @@ def test_a_chat_that_engines_render_differently_has_no_tokens_where_sglang_serve
     shelf = PromptShelf({"m": bundled_model_dir(), "other": bundled_model_dir()})
     first, second = engines
     shelve(shelf, spec(engine=first), spec(worker="w2", engine=second), spec("other", worker="w3"))
-    parts = b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}'
+    part = b'{"type": "text", "text": "hi"}'
+    parts = b'{"messages": [{"role": "user", "content": [%b, %b]}]}' % (part, part)
     plain = b'{"messages": [{"role": "user", "content": "hi"}]}'
     found = [
         _has_tokens(shelf, name, body)

@@ -35,7 +35,7 @@ from protocol.events import SkipReason
 from tests.conftest import DATA
 from tests.recordings import frames_of, json_lines, sglang_scenarios, vllm_recordings
 
-THOROUGH = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MAX_GOLDEN_BYTES = 4_096
 
 

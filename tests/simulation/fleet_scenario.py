@@ -98,9 +98,9 @@ class Scenario:
         return len(set(self.extra_keys) - {"ad-ns"}) > 1
 
     @property
-    def page_size(self) -> int:
-        """Of all engines."""
-        return next(iter(self.engines.values())).tree.page_size
+    def largest_page(self) -> int:
+        """Tokens a page, of the engine that has the largest."""
+        return max(engine.tree.page_size for engine in self.engines.values())
 
     def healed(self) -> "Scenario":
         """The same with a good network, and good replays where what was wrong was not lasting."""

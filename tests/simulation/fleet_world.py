@@ -228,7 +228,9 @@ class FleetWorld:
 
     def say_something(self, rank: Rank) -> None:
         """A request of which the rank has something to announce, if it has room."""
-        tail = tuple(self.rng.randrange(10**7, 10**8) for _ in range(2 * self.scenario.page_size))
+        tail = tuple(
+            self.rng.randrange(10**7, 10**8) for _ in range(2 * self.scenario.largest_page)
+        )
         self.send(rank, Ask((*tail, 1), self.scenario.extra_keys[0], self.scenario.salts[0]))
 
     def send(self, rank: Rank, ask: Ask) -> None:

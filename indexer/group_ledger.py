@@ -10,29 +10,31 @@ engine that keeps a second physical copy (vLLM, for a while) is under-claimed fr
 count would never come down again where stores are repeated without removals.
 
 An engine may give blocks of two namespaces one hash while its events name the namespaces. Then the hash names
-both blocks (*namesakes*), and the first removal ends both claims.
+both blocks (``Namesakes``), and the first removal ends both claims.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import cast
 
-from indexer.block_index import KEY_MASK, Ref
+from indexer.block_index import Ref
 from indexer.claim_ages import ClaimAges
+from indexer.duplicates import Duplicates
 from indexer.host_history import HostHistory
 from indexer.identity import ClaimSkip, Piece
 from indexer.limits import IndexLimits
+from indexer.namesakes import Namesakes
+from indexer.observed_removals import unobserve
 from indexer.parking import Parking
 from indexer.rank_claims import RankClaims, StoreWitness
 from indexer.remembered import Remembered
 from indexer.retired_slots import Table
 from indexer.snapshots import GroupSnapshot
+from indexer.unnamed_hashes import UnnamedHashes
 from protocol import EngineHash, Tier
 
 Place = Callable[[Piece, Ref], Sequence[Ref]]
-_MAX_NAMESAKES = 8  # of one hash
 
 
 class GroupLedger:
@@ -40,9 +42,7 @@ class GroupLedger:
 
     Attributes:
         parking: pieces that wait for their parents.
-        doubled: keys of blocks stored again on GPU or HOST while held there: the engine may have two
-            copies, so the first removal may leave one behind. With each the number of duplicates on GPU
-            so far when it last was one there, 0 if it never was.
+        doubled: keys of blocks of which the engine may have two copies, see ``Duplicates``.
         unnamed_left_at: when a hash that named no block was last removed; None before the first time.
     """
 
@@ -55,7 +55,6 @@ class GroupLedger:
         limits: IndexLimits,
     ) -> None:
         self._claims = claims
-        self._history = history
         self._place = place
         self._skips = skips
         self._limits = limits
@@ -63,31 +62,27 @@ class GroupLedger:
         clock = claims.index.clock
         self._ages = {tier: ClaimAges(clock, limits.age_grain) for tier in Tier}
         self._names: Remembered[EngineHash, Ref] = Remembered(limits.remembered)
-        self._unnamed: set[EngineHash] = set()
-        self._unkeyable: set[EngineHash] = set()
-        self._namesakes: dict[tuple[Tier, EngineHash], list[Ref]] = {}
-        # unnamed hashes that are older than a loss, and until when they are kept: named, they are doubtful
-        self._doubtful: dict[Tier, dict[EngineHash, float]] = {tier: {} for tier in Tier}
+        self._unnamed = UnnamedHashes()
+        self._namesakes = Namesakes(limits.namesakes, skips)
         self.parking = Parking(limits.orphans, limits.orphan_bytes)
-        self.doubled: Remembered[int, int] = Remembered(limits.doubled)
+        self._duplicates = Duplicates(claims, history, limits.doubled)
+        self.doubled = self._duplicates.doubled
         self.unnamed_left_at: float | None = None
 
     @property
     def unnamed(self) -> Collection[EngineHash]:
         """Hashes held that name no block, for whatever reason."""
-        return self._unnamed
+        return self._unnamed.hashes
 
     @property
     def num_unnamed(self) -> int:
         """Their number."""
-        return len(self._unnamed)
+        return len(self._unnamed.hashes)
 
     def held(self, tier: Tier) -> Iterator[tuple[EngineHash, Ref]]:
         """The named hashes of a tier and their blocks; a hash comes again with each namesake."""
         yield from ((h, ref) for h, ref in self._tiers[tier].items() if ref is not None)
-        for (at, block_hash), refs in self._namesakes.items():
-            if at is tier:
-                yield from ((block_hash, ref) for ref in refs)
+        yield from self._namesakes.of(tier)
 
     def hashes(self, tier: Tier) -> Collection[EngineHash]:
         """The hashes of a tier, named or not."""
@@ -96,7 +91,7 @@ class GroupLedger:
     def num_named(self, tier: Tier) -> int:
         """Those of them that name a block; O(unnamed hashes)."""
         held = self._tiers[tier]
-        return len(held) - sum(block_hash in held for block_hash in self._unnamed)
+        return len(held) - sum(block_hash in held for block_hash in self._unnamed.hashes)
 
     def ref_of(self, block_hash: EngineHash) -> Ref | None:
         """The block a hash names: by an event, now or a while ago, or by evidence."""
@@ -111,7 +106,7 @@ class GroupLedger:
 
     def is_unkeyable(self, block_hash: EngineHash) -> bool:
         """Whether the hash is held and cannot be identified."""
-        return block_hash in self._unkeyable
+        return block_hash in self._unnamed.unkeyable
 
     def store(self, tier: Tier, hashes: Sequence[EngineHash], refs: Sequence[Ref]) -> None:
         """Hold the hashes on the tier under the blocks they name. O(blocks).
@@ -132,16 +127,16 @@ class GroupLedger:
             before = held[block_hash]
             if before is None:
                 held[block_hash] = ref
-                self._doubtful[tier].pop(block_hash, None)
+                self._unnamed.confirm(tier, block_hash)
                 fresh.append(ref)
-            elif before != ref and self._add_namesake(tier, block_hash, ref):
+            elif before != ref and self._namesakes.add(tier, block_hash, ref):
                 fresh.append(ref)
             again.append((block_hash, ref if before is None else before))
         self._ages[tier].note(held)
         self._claims.announce(tier, fresh)
         if again:
-            self._note_duplicates(tier, again)
-        if self._unnamed or self.parking.num_blocks:
+            self._duplicates.note(tier, again)
+        if self._unnamed.hashes or self.parking.num_blocks:
             self._name_all(zip(hashes, refs, strict=False))
         if len(refs) < len(hashes):
             self._hold_unkeyable(tier, hashes[len(refs) :])
@@ -163,7 +158,7 @@ class GroupLedger:
         Returns:
             Number of blocks that did not fit the bound of unnamed ones, and are not held.
         """
-        room = max(0, self._limits.unresolved - len(self._unnamed))
+        room = max(0, self._limits.unresolved - self.num_unnamed)
         known = [h for h in hashes if self.ref_of(h) is not None]
         unknown = [h for h in hashes if self.ref_of(h) is None]
         self._hold(tier, known)
@@ -177,18 +172,15 @@ class GroupLedger:
     def doubt(self, until: float) -> None:
         """What is held is older than a loss, and kept until then unless confirmed; O(blocks held)."""
         for tier, held in self._tiers.items():
-            if self._unnamed or self._namesakes:
+            if self._unnamed.hashes or self._namesakes:
                 self._claims.doubt(tier, (ref for _, ref in self.held(tier)), until)
             else:
                 self._claims.doubt(tier, cast("Iterable[Ref]", held.values()), until)
-            for block_hash in self._unnamed:
-                if block_hash in held:
-                    self._doubtful[tier].setdefault(block_hash, until)
+        self._unnamed.doubt(self._tiers, until)
 
     def has_overdue(self, tier: Tier, now: float) -> bool:
         """Whether the time of an unnamed hash is over."""
-        doubtful = self._doubtful[tier]
-        return bool(doubtful) and next(iter(doubtful.values())) <= now
+        return self._unnamed.has_overdue(tier, now)
 
     def overdue(self, tier: Tier, hashes: Iterable[EngineHash], now: float) -> list[EngineHash]:
         """Those of the hashes whose doubt is over, named or not. O(hashes)."""
@@ -201,7 +193,7 @@ class GroupLedger:
             Those that were not held there.
         """
         held, remember = self._tiers[tier], self._names.young
-        pop = held.pop
+        pop, has_namesakes = held.pop, bool(self._namesakes)
         gone: list[Ref] = []
         unknown: list[EngineHash] = []
         for block_hash in hashes:
@@ -212,20 +204,20 @@ class GroupLedger:
             if ref is not None:
                 remember[block_hash] = ref
                 gone.append(ref)
-                if self._namesakes:
-                    gone += self._namesakes.pop((tier, block_hash), ())
+                if has_namesakes:
+                    gone += self._namesakes.pop(tier, block_hash)
                 continue
             self.unnamed_left_at = now
-            self._doubtful[tier].pop(block_hash, None)
+            self._unnamed.confirm(tier, block_hash)
             if not self._is_held(block_hash):
-                self._drop_unnamed(block_hash)
+                self._unnamed.drop(block_hash)
         self._ages[tier].note(held)
         self._names.turn()
         if gone:
             self._claims.withdraw(tier, gone)
             self._claims.departures[tier].note(gone, now)
-        if tier is Tier.GPU and unknown:
-            self._unobserve(hashes, unknown)
+        if tier is Tier.GPU and unknown and self._claims.observed:
+            unobserve(self._claims.observed, hashes, unknown, self.ref_of)
         return unknown
 
     def name(self, block_hash: EngineHash, ref: Ref) -> None:
@@ -239,13 +231,11 @@ class GroupLedger:
         if not held:
             return
         self._claims.withdraw(tier, [ref for _, ref in self.held(tier)])
-        self._namesakes = {at: refs for at, refs in self._namesakes.items() if at[0] is not tier}
+        self._namesakes.clear(tier)
         self._remember_latest(held)
         held.clear()
-        self._doubtful[tier].clear()
         self._ages[tier].note(held)
-        self._unnamed = {h for h in self._unnamed if self._is_held(h)}
-        self._unkeyable &= self._unnamed
+        self._unnamed.clear(tier, self._tiers)
         if not any(self._tiers.values()):
             self.parking.clear()
 
@@ -259,10 +249,10 @@ class GroupLedger:
         for tier, held in self._tiers.items():
             self._remember_latest(held)
             tables.append(held)
-            self._tiers[tier], self._doubtful[tier] = {}, {}
+            self._tiers[tier] = {}
             self._ages[tier].note({})
-        tables += [list(refs) for refs in self._namesakes.values()]
-        self._namesakes, self._unnamed, self._unkeyable = {}, set(), set()
+        tables += self._namesakes.give_up()
+        self._unnamed.give_up()
         self.parking.clear()
         return tables
 
@@ -279,8 +269,8 @@ class GroupLedger:
         """All that is held and remembered; O(blocks held)."""
         return GroupSnapshot(
             held={tier: (list(held), list(held.values())) for tier, held in self._tiers.items()},
-            namesakes=[(*at, list(refs)) for at, refs in self._namesakes.items()],
-            unkeyable=self._unkeyable.copy(),
+            namesakes=self._namesakes.rows(),
+            unkeyable=self._unnamed.unkeyable.copy(),
             names=[(h, ref) for h, ref in self._names.items() if self._is_known(ref)],
             parked=self.parking.pieces(),
         )
@@ -300,7 +290,7 @@ class GroupLedger:
                 held[block_hash] = None
                 self._unnamed.add(block_hash)
                 if is_unkeyable:
-                    self._unkeyable.add(block_hash)
+                    self._unnamed.unkeyable.add(block_hash)
         self._ages[tier].note(held)
 
     def oldest(self, tier: Tier) -> int | None:
@@ -321,55 +311,16 @@ class GroupLedger:
     def check(self) -> None:
         """Verify the invariants; O(blocks held)."""
         self.parking.check()
-        unnamed = {h for held in self._tiers.values() for h, ref in held.items() if ref is None}
-        named = {h for held in self._tiers.values() for h, ref in held.items() if ref is not None}
-        assert self._unnamed == unnamed, f"unnamed: {self._unnamed ^ unnamed}"
-        assert self._unkeyable <= unnamed, f"unkeyable, not held: {self._unkeyable - unnamed}"
-        for tier, doubtful in self._doubtful.items():
-            assert all(self._tiers[tier].get(h, h) is None for h in doubtful), "doubtful, and named"
-        assert not unnamed & named, f"named on one tier only: {unnamed & named}"
+        self._unnamed.check(self._tiers)
         for tier, ages in self._ages.items():
             ages.check(self._tiers[tier])
-        assert len(self._namesakes) <= self._limits.namesakes
-        for (tier, block_hash), refs in self._namesakes.items():
-            first = self._tiers[tier][block_hash]
-            assert first is not None, f"namesakes of what is not held: {refs}"
-            assert len({first, *refs}) == len(refs) + 1, f"a namesake twice: {first}, {refs}"
+        self._namesakes.check(self._tiers)
 
     def _remember_latest(self, held: dict[EngineHash, Ref | None]) -> None:
         for block_hash, ref in islice(reversed(held.items()), self._limits.remembered):
             if ref is not None:
                 self._names.young[block_hash] = ref
         self._names.turn()
-
-    def _add_namesake(self, tier: Tier, block_hash: EngineHash, ref: Ref) -> bool:
-        """Let a hash that is held name one more block; False where it does so already, or at the bound."""
-        refs = self._namesakes.get((tier, block_hash))
-        if refs is None:
-            if len(self._namesakes) >= self._limits.namesakes:
-                self._skips[ClaimSkip.NAMESAKE] += 1
-                return False
-            refs = self._namesakes[tier, block_hash] = []
-        if ref in refs:
-            return False
-        if len(refs) >= _MAX_NAMESAKES:
-            self._skips[ClaimSkip.NAMESAKE] += 1
-            return False
-        refs.append(ref)
-        return True
-
-    def _note_duplicates(self, tier: Tier, again: Sequence[tuple[EngineHash, Ref]]) -> None:
-        self._claims.duplicates[tier] += len(again)
-        num_again = self._claims.duplicates[tier]
-        if self._claims.doubtful[tier]:
-            self._claims.confirm(tier, [ref for _, ref in again])
-        if tier is Tier.HOST:
-            self._history.add([block_hash for block_hash, _ in again])
-        if tier is not Tier.STORAGE:
-            for _, ref in again:
-                key = ref & KEY_MASK
-                on_gpu = tier is Tier.GPU
-                self.doubled.add(key, num_again if on_gpu else self.doubled.get(key) or 0)
 
     def _hold(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
         """Hold hashes whose event does not say which blocks they name; some may be named already."""
@@ -379,10 +330,8 @@ class GroupLedger:
             if ref is not None:
                 self.store(tier, [block_hash], [ref])
             elif block_hash in held:
-                self._claims.duplicates[tier] += 1
-                self._doubtful[tier].pop(block_hash, None)
-                if tier is Tier.HOST:
-                    self._history.add([block_hash])
+                self._duplicates.note_unnamed(tier, block_hash)
+                self._unnamed.confirm(tier, block_hash)
             else:
                 held[block_hash] = None
                 self._unnamed.add(block_hash)
@@ -390,15 +339,15 @@ class GroupLedger:
 
     def _hold_unkeyable(self, tier: Tier, hashes: Sequence[EngineHash]) -> None:
         self._hold(tier, hashes)
-        self._unkeyable.update(self._unnamed.intersection(hashes))
+        self._unnamed.note_unkeyable(hashes)
 
     def _name_all(self, pairs: Iterable[tuple[EngineHash, Ref]]) -> None:
         """Count these hashes wherever they are held, and adopt what waits under them."""
         waiting = list(pairs)
         while waiting:
             block_hash, ref = waiting.pop()
-            if block_hash in self._unnamed:
-                self._drop_unnamed(block_hash)
+            if block_hash in self._unnamed.hashes:
+                self._unnamed.drop(block_hash)
                 self._name_held(block_hash, ref)
                 if self._claims.witness is not None:
                     self._show_named(self._claims.witness, block_hash, ref)
@@ -408,14 +357,14 @@ class GroupLedger:
                 self._names.young.update(adopted)  # some may have left since; their children follow
                 self._names.turn()
                 waiting += adopted
-                self._unkeyable |= self._unnamed.intersection(piece.hashes[len(refs) :])
+                self._unnamed.note_unkeyable(piece.hashes[len(refs) :])
 
     def _name_held(self, block_hash: EngineHash, ref: Ref) -> None:
         for tier, held in self._tiers.items():
             if block_hash in held and held[block_hash] is None:
                 held[block_hash] = ref
                 self._claims.announce(tier, [ref])
-                until = self._doubtful[tier].pop(block_hash, None)
+                until = self._unnamed.confirm(tier, block_hash)
                 if until is not None:
                     self._claims.doubt(tier, [ref], until)
 
@@ -428,8 +377,8 @@ class GroupLedger:
             return False
         ref = held[block_hash]
         if ref is None:
-            return self._doubtful[tier].get(block_hash, math.inf) <= now
-        refs = (ref, *self._namesakes.get((tier, block_hash), ()))
+            return self._unnamed.is_overdue(tier, block_hash, now)
+        refs = (ref, *self._namesakes.get(tier, block_hash))
         return any(self._claims.is_overdue(tier, one, now) for one in refs)
 
     def _is_held(self, block_hash: EngineHash) -> bool:
@@ -439,22 +388,3 @@ class GroupLedger:
         for tier, held in self._tiers.items():
             if block_hash in held:
                 witness.stored(tier, [block_hash], [ref])
-
-    def _drop_unnamed(self, block_hash: EngineHash) -> None:
-        self._unnamed.discard(block_hash)
-        self._unkeyable.discard(block_hash)
-
-    def _unobserve(self, hashes: Sequence[EngineHash], unknown: Sequence[EngineHash]) -> None:
-        """Blocks that evidence alone holds were removed from GPU: those that have a name, and with each of
-        them the ones before it in its prompt, as many as nameless hashes come right before its own. Engines
-        remove whole nodes, from parent to child.
-        """
-        observed = self._claims.observed
-        if not observed:
-            return
-        nameless, num_before = set(unknown), 0
-        for block_hash in hashes:
-            ref = self.ref_of(block_hash) if block_hash in nameless else None
-            if ref is not None:
-                observed.unmark_up_to(ref, num_before)
-            num_before = num_before + 1 if ref is None and block_hash in nameless else 0

@@ -16,12 +16,11 @@ from indexer.block_index import BlockIndex, Ref
 from indexer.cache_groups import CacheGroups
 from indexer.group_ledger import GroupLedger
 from indexer.host_history import HostHistory
-from indexer.identity import ClaimSkip, Piece, read_namespace, read_piece
+from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
+from indexer.lineage import Lineage
 from indexer.match import Geometry
 from indexer.overdue_search import OverdueSearch
-from indexer.parent_links import ParentLinks
-from indexer.placement import Placement
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
 from indexer.snapshots import LedgerSnapshot
@@ -58,7 +57,6 @@ class RankLedger:
     ) -> None:
         self.skips: Counter[ClaimSkip] = Counter()
         self.claims = RankClaims(index, limits)
-        self.links = ParentLinks(limits.remembered)
         self.history = HostHistory(limits.host_copies)
         self.unknown_removals: Counter[Tier] = Counter()
         self.last_removal_at: dict[Tier, float] = {}
@@ -69,7 +67,8 @@ class RankLedger:
         self._clears_are_total = clears_are_total
         self._index = index
         self._limits = limits
-        self._placement = Placement(index, model, self.skips)
+        self._lineage = Lineage(index, model, self.skips, limits.remembered)
+        self.links = self._lineage.links
         self._cache_groups = CacheGroups(self._new_group, self.skips, limits.groups)
         self._groups = self._cache_groups.claiming
         self._overdue: OverdueSearch | None = None
@@ -93,7 +92,7 @@ class RankLedger:
     @property
     def geometries(self) -> Counter[tuple[int, bool]]:
         """(block size, is_eagle) that the events use, with the number of blocks placed."""
-        return self._placement.geometries
+        return self._lineage.placement.geometries
 
     def apply(self, events: Iterable[KvEvent], now: float) -> list[EngineHash]:
         """Apply one batch. O(blocks and tokens in it).
@@ -189,7 +188,7 @@ class RankLedger:
         self.links.note(blocks, refs, chosen)
         for group in self._groups.values():
             if group.parking:
-                self._name_waiting(group, map(blocks.local, chosen))
+                self._lineage.name_waiting(group, map(blocks.local, chosen))
 
     @property
     def num_held(self) -> int:
@@ -251,59 +250,20 @@ class RankLedger:
         group = self._cache_groups.of(event)
         if tier is None or group is None or not event.block_hashes:
             if tier_of(event.medium) is Tier.HOST:
-                self.history.add(
-                    event.block_hashes
-                )  # credited nowhere; its removal may come all the same
+                # credited nowhere; its removal may come all the same
+                self.history.add(event.block_hashes)
             return
         if tier is Tier.GPU:
             self.num_gpu_stored += len(event.block_hashes)
             self.last_gpu_store_at = now
         if event.extra_keys is not None:
             self._speaks_extra_keys = True
-        hashes = event.block_hashes
-        if self._lacks_identity(event, tier):
-            self.has_placeholders = self.has_placeholders or not event.token_ids
-            if group.hold_unresolved(tier, hashes) and tier is Tier.HOST:
-                self.history.lose()
+        if not self._lacks_identity(event, tier):
+            self._lineage.store(group, tier, event)
             return
-        known = self._known_refs(group, hashes)
-        if known is not None and self._is_of_its_namespace(event, known[0]):
-            group.store(tier, hashes, known)
-        else:
-            self._store_piece(group, tier, read_piece(event, self.skips))
-
-    def _store_piece(self, group: GroupLedger, tier: Tier, piece: Piece) -> None:
-        if piece.parent is None:
-            group.store(tier, piece.hashes, self._placement.place(piece, None))
-            return
-        if piece.parent in piece.hashes:
-            self.skips[ClaimSkip.SELF_PARENT] += len(piece.hashes)
-            group.store(tier, piece.hashes, ())
-            return
-        parent = group.ref_of(piece.parent)
-        if parent is not None:
-            group.store(tier, piece.hashes, self._placement.place(piece, parent))
-        elif group.is_unkeyable(piece.parent):
-            self.skips[ClaimSkip.AFTER_UNIDENTIFIED] += len(piece.hashes)
-            group.store(tier, piece.hashes, ())
-        else:
-            group.park(tier, piece)
-            if self.links and (local := piece.first_local()) is not None:
-                self._name_parent(group, piece, local)
-
-    def _name_waiting(self, group: GroupLedger, unchained: Iterable[int]) -> None:
-        for local in unchained:
-            piece = group.parking.starting_with(local)
-            if piece is not None:
-                self._name_parent(group, piece, local)
-
-    def _name_parent(self, group: GroupLedger, piece: Piece, local: int) -> None:
-        """Name the unknown parent of a parked piece, if served requests say which block it is."""
-        parent = self.links.get(local, piece.adapter, piece.salt)
-        if parent is None or piece.parent is None or self._index.space_of(parent) is None:
-            return
-        if group.ref_of(piece.parent) is None:
-            group.name(piece.parent, parent)
+        self.has_placeholders = self.has_placeholders or not event.token_ids
+        if group.hold_unresolved(tier, event.block_hashes) and tier is Tier.HOST:
+            self.history.lose()
 
     def _remove(self, event: BlockRemoved, now: float) -> list[EngineHash]:
         tier = self._local_tier(event.medium, event.locality)
@@ -370,7 +330,7 @@ class RankLedger:
 
     def _new_group(self) -> GroupLedger:
         return GroupLedger(
-            self.claims, self.history, self._placement.place, self.skips, self._limits
+            self.claims, self.history, self._lineage.placement.place, self.skips, self._limits
         )
 
     def _is_worth_retiring(self) -> bool:
@@ -401,23 +361,3 @@ class RankLedger:
         if not event.token_ids:
             return True
         return tier is not Tier.GPU and event.extra_keys is None and self._speaks_extra_keys
-
-    def _known_refs(self, group: GroupLedger, hashes: Sequence[EngineHash]) -> Sequence[Ref] | None:
-        """The blocks these hashes name already; None unless all of them do, so none is hashed twice."""
-        refs: list[Ref] = []
-        for block_hash in hashes:
-            ref = group.ref_of(block_hash)
-            if ref is None:
-                return None
-            refs.append(ref)
-        return refs
-
-    def _is_of_its_namespace(self, event: BlockStored, ref: Ref) -> bool:
-        """Whether the event speaks of the namespace that its first block is known in."""
-        space = self._index.space_of(ref)
-        assert space is not None
-        adapter, salt = read_namespace(event)
-        known = space.key_space
-        if event.parent_hash is None:
-            return (adapter, salt) == (known.adapter, known.salt)
-        return adapter in (None, known.adapter) and salt in (None, known.salt)  # else its parent's

@@ -35,10 +35,10 @@ below the expected one.
 
 from collections.abc import Iterable
 
-from indexer.actions import Forget, ForgetReason, LossCause, RequestReplay, StreamAction
+from indexer.actions import Forget, ForgetReason, LossCause, StreamAction
 from indexer.heard_batch import HeardBatch
 from indexer.held_batches import HeldBatches
-from indexer.repair_clock import RepairClock
+from indexer.inquiry import Inquiry
 from indexer.replay_ending import ReplayEnding
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
 from indexer.stream_mode import Mode
@@ -61,35 +61,26 @@ class EventStream:
     """
 
     def __init__(self, has_replay: bool, limits: StreamLimits = DEFAULT_STREAM_LIMITS) -> None:
-        self._has_replay = has_replay
         self._limits = limits
         self.counters = StreamCounters()
         self.position = StreamPosition(limits, self.counters)
         self.held = HeldBatches(limits.hold_batches, limits.hold_bytes)
-        self._mode = Mode.FOLLOW
-        self._last_live: int | None = None  # highest live number of this process
+        self._inquiry = Inquiry(has_replay, limits, self.position, self.counters)
         self._lost_connection = False
-        self._asked_below = 0  # numbers below were published before the replay was asked for
-        self._has_reply = False  # of this conversation
-        self._has_buffer = False  # the publisher was heard to replay something
-        self._is_same = False  # the last number was replayed with the same payload
-        self._rounds = 0  # conversations since one left nothing open
-        self._repair = RepairClock(limits.repair_s, limits.repair_max_s)
-        self._is_far_asked = False  # about a number far beyond, without an answer so far
         self._quiet_since: float | None = None
         self._quiet_s = limits.settle_s
 
     @property
     def trust(self) -> Trust:
         """How far the rank's claims can be believed, as far as its stream knows."""
-        if self._mode.is_holding:
+        if self._inquiry.mode.is_holding:
             return Trust.REBUILDING
         return self.position.standing or Trust.NONE
 
     @property
     def is_replaying(self) -> bool:
         """Whether a conversation that the stream asked for is still of use to it."""
-        return self._mode not in (Mode.FOLLOW, Mode.SUSPENDED)
+        return self._inquiry.is_open
 
     @property
     def is_untouched(self) -> bool:
@@ -103,53 +94,55 @@ class EventStream:
 
     def on_connected(self) -> list[StreamAction]:
         """The live socket is connected, for the first time or again."""
-        is_asking = self._mode in (Mode.JOIN, Mode.PROBE) and not self._lost_connection
+        inquiry = self._inquiry
+        is_asking = inquiry.mode in (Mode.JOIN, Mode.PROBE) and not self._lost_connection
         self._lost_connection = False
-        if is_asking or not self._has_replay:
+        if is_asking or not inquiry.has_replay:
             return []
-        self._rounds = 0
-        self._repair.succeed()
-        return [self._ask_whether_same()]
+        inquiry.forgive()
+        inquiry.repair.succeed()
+        return [inquiry.ask_whether_same()]
 
     def on_disconnected(self) -> None:
         """The live socket lost its connection: a replay under way may be answered by anybody."""
         self._lost_connection = True
         if self.is_replaying:
-            self._mode = Mode.SUSPENDED
+            self._inquiry.mode = Mode.SUSPENDED
 
     def on_live(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A live message came. O(events of the batch) where it is the expected one."""
         self._quiet_since = now
-        position = self.position
-        if heard.seq == position.next_seq and self._mode is Mode.FOLLOW and heard.batch is not None:
-            self._last_live = heard.seq
+        position, inquiry = self.position, self._inquiry
+        is_next = heard.seq == position.next_seq and inquiry.mode is Mode.FOLLOW
+        if is_next and heard.batch is not None:
+            inquiry.last_live = heard.seq
             return position.apply(heard, heard.batch, now, is_replayed=False)
-        if self._mode is Mode.CHECK:  # the live socket speaks: nothing is left to check
-            self._mode = Mode.FOLLOW
+        if inquiry.mode is Mode.CHECK:  # the live socket speaks: nothing is left to check
+            inquiry.mode = Mode.FOLLOW
         expected = position.next_seq or 0
         if heard.seq < expected:
             return self._on_lower(heard, now)
         if heard.seq > expected and self._is_far(heard.seq):
             return self._on_far(heard, now)
-        if self._mode is not Mode.FOLLOW:
+        if inquiry.mode is not Mode.FOLLOW:
             return self._on_live_in_replay(heard, now)
         return self._on_ahead(heard, now)
 
     def on_reply(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A replayed message of the conversation that the stream asked for came."""
-        if not self.is_replaying:
+        if not self._inquiry.is_open:
             return []
-        is_first = not self._has_reply
-        self._has_reply = self._has_buffer = True
-        if self._mode in (Mode.PROBE, Mode.CHECK):
+        is_first = not self._inquiry.has_reply
+        self._inquiry.has_reply = self._inquiry.has_buffer = True
+        if self._inquiry.mode in (Mode.PROBE, Mode.CHECK):
             return self._on_probe_reply(heard, now)
-        forgotten = self._on_rebuild_starts(heard.seq) if self._mode is Mode.REBUILD else []
+        forgotten = self._on_rebuild_starts(heard.seq) if self._inquiry.mode is Mode.REBUILD else []
         return forgotten + self._on_ordered_reply(heard, now, is_first=is_first)
 
     def on_nobodys_reply(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A replayed message that cannot be read, and is perhaps of this rank: it is if it is expected."""
-        is_ordered = self._mode in (Mode.JOIN, Mode.GAP)
-        is_ordered |= self._mode is Mode.CHECK and self._is_same
+        is_ordered = self._inquiry.mode in (Mode.JOIN, Mode.GAP)
+        is_ordered |= self._inquiry.mode is Mode.CHECK and self._inquiry.is_same
         if not is_ordered or heard.seq != self.position.expected:
             return []
         return self.on_reply(heard, now)
@@ -162,38 +155,40 @@ class EventStream:
             case ReplayEnding.COMPLETE:
                 self.counters.replays_completed += 1
                 return self._on_all_replayed(now)
-            case ReplayEnding.CUT if self._can_ask():
+            case ReplayEnding.CUT if self._inquiry.can_ask:
                 self.counters.replays_cut += 1
-                return [self._ask_from(self.position.expected)]
+                return [self._inquiry.ask_for_missing()]
             case _:
                 return self._give_up(ending, now)
 
     def on_tick(self, now: float) -> list[StreamAction]:
         """Time passes on a connected stream: repair claims in doubt, look behind a silence."""
-        if self._mode is not Mode.FOLLOW or not self._has_replay:
+        inquiry = self._inquiry
+        if inquiry.mode is not Mode.FOLLOW or not inquiry.has_replay:
             return []
         if self.position.standing is Trust.EXACT:
-            self._repair.cancel()
-        if self._repair.begin_if_due(now):
-            self._rounds = 0
-            return [self._ask(Mode.REBUILD if self.position.next_seq else Mode.JOIN, 0)]
+            inquiry.repair.cancel()
+        if inquiry.repair.begin_if_due(now):
+            inquiry.forgive()
+            return [inquiry.ask(Mode.REBUILD if self.position.next_seq else Mode.JOIN, 0)]
         if self._quiet_since is not None and now - self._quiet_since >= self._quiet_s:
-            self._rounds = 0
+            inquiry.forgive()
             self._quiet_since = now
-            return [self._ask(Mode.CHECK, max(self.position.expected - 1, 0))]
+            return [inquiry.ask(Mode.CHECK, max(self.position.expected - 1, 0))]
         return []
 
     # Live messages out of turn
 
     def _on_lower(self, heard: HeardBatch, now: float) -> list[StreamAction]:
+        inquiry = self._inquiry
         is_same = self.position.ring.compare(heard.seq, heard.payload)
-        is_first = self._last_live is None and self.position.resumed is None
-        is_overlap = is_first or (self._last_live is not None and heard.seq > self._last_live)
+        is_first = inquiry.last_live is None and self.position.resumed is None
+        is_overlap = is_first or (inquiry.last_live is not None and heard.seq > inquiry.last_live)
         if is_same or (is_same is None and is_overlap):
             if is_same:
                 self.position.confirm()
             self.counters.duplicates += 1
-            self._last_live = max(heard.seq, self._last_live or 0)
+            inquiry.last_live = max(heard.seq, inquiry.last_live or 0)
             return []
         return self._restart(ResetCause.LOWER_NUMBER, heard, now)
 
@@ -204,9 +199,9 @@ class EventStream:
             return []
         if is_same is False:
             return self._restart(ResetCause.OTHER_CONTENT, heard, now)
-        if self._last_live is not None and heard.seq < self._last_live:
+        if self._inquiry.last_live is not None and heard.seq < self._inquiry.last_live:
             return self._on_regression(heard, now)
-        self._last_live = heard.seq
+        self._inquiry.last_live = heard.seq
         if self.held.add(heard):
             return []
         self.counters.hold_overflows += 1
@@ -216,27 +211,27 @@ class EventStream:
     def _on_regression(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """The live number fell back to one never heard: overtaken, or of another process."""
         self.counters.regressions += 1
-        if not self._can_ask():
+        if not self._inquiry.can_ask:
             return self._restart(ResetCause.LOWER_NUMBER, heard, now)
         self.counters.discarded += self.held.clear()
-        self._last_live = heard.seq
+        self._inquiry.last_live = heard.seq
         self.held.add(heard)
-        return [self._ask_whether_same()]
+        return [self._inquiry.ask_whether_same()]
 
     def _on_ahead(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """Not below the expected number, with nothing held and no replay under way."""
-        position = self.position
-        self._last_live = heard.seq
+        position, inquiry = self.position, self._inquiry
+        inquiry.last_live = heard.seq
         if heard.seq > position.expected and position.next_seq is not None:
             self.counters.gaps += 1
         if heard.seq == position.expected and heard.batch is not None:
             return position.take(heard, now, LossCause.NO_REPLAY)
-        if self._can_ask():
+        if inquiry.can_ask:
             if self.held.add(heard):
-                return [self._ask_from(position.expected)]
+                return [inquiry.ask_for_missing()]
             self.counters.hold_overflows += 1
-        self._schedule_repair(now)
-        cause = LossCause.UNANSWERED if self._has_replay else LossCause.NO_REPLAY
+        inquiry.schedule_repair(now)
+        cause = LossCause.UNANSWERED if inquiry.has_replay else LossCause.NO_REPLAY
         return position.take(heard, now, cause)
 
     def _is_far(self, seq: int) -> bool:
@@ -247,11 +242,11 @@ class EventStream:
     def _on_far(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """Another process, or none of ours: a replay under way shows it, else one is asked for."""
         self.counters.implausible += 1
-        if self._mode is not Mode.FOLLOW:
+        if self._inquiry.mode is not Mode.FOLLOW:
             return []
-        if self._can_ask() and not self._is_far_asked:
-            self._is_far_asked = True
-            return [self._ask_whether_same()]
+        if self._inquiry.can_ask and not self._inquiry.is_far_asked:
+            self._inquiry.is_far_asked = True
+            return [self._inquiry.ask_whether_same()]
         return self._restart(ResetCause.FAR_NUMBER, heard, now)
 
     # Replies
@@ -262,26 +257,26 @@ class EventStream:
             self.counters.replayed_old += 1
             return []
         if heard.seq == last_seq and self.position.ring.compare(heard.seq, heard.payload):
-            self._is_same = True
+            self._inquiry.is_same = True
             self.position.confirm()
-            if self._mode is Mode.PROBE:
-                self._mode = Mode.GAP
+            if self._inquiry.mode is Mode.PROBE:
+                self._inquiry.mode = Mode.GAP
             return []
-        if heard.seq > last_seq and self._is_same:
-            self._mode = Mode.GAP
+        if heard.seq > last_seq and self._inquiry.is_same:
+            self._inquiry.mode = Mode.GAP
             return self._on_ordered_reply(heard, now, is_first=False)
         is_missing = heard.seq > last_seq
         cause = ResetCause.PROBE_MISSING if is_missing else ResetCause.PROBE_DIFFERS
-        return self._reset(cause) + self._join(now)
+        return self._reset(cause) + self._inquiry.join(now)
 
     def _on_rebuild_starts(self, first_seq: int) -> list[StreamAction]:
-        self._repair.cancel()  # what this replay leaves in doubt, another one will too
+        self._inquiry.repair.cancel()  # what this replay leaves in doubt, another one will too
         if first_seq > 0:  # the buffer no longer reaches back to 0
-            self._mode = Mode.GAP
+            self._inquiry.mode = Mode.GAP
             return []
         self.counters.rebuilds += 1
         self.position.forget()
-        self._mode = Mode.JOIN
+        self._inquiry.mode = Mode.JOIN
         return [Forget(ForgetReason.REBUILT)]
 
     def _on_ordered_reply(
@@ -292,67 +287,35 @@ class EventStream:
             self.counters.replayed_old += 1
             return []
         if self.held.compare(heard) is False:
-            return self._reset(ResetCause.OTHER_CONTENT) + self._join(now)
+            return self._reset(ResetCause.OTHER_CONTENT) + self._inquiry.join(now)
         if self._is_far(heard.seq):
-            return self._reset(ResetCause.FAR_NUMBER) + self._join(now)
+            return self._reset(ResetCause.FAR_NUMBER) + self._inquiry.join(now)
         released: list[StreamAction] = []
         if heard.seq > expected:
             if is_first:
                 self.counters.replays_truncated += 1
             else:
                 self.counters.replay_holes += 1
-                if self._can_ask():
-                    return [self._ask_from(expected)]
-                self._schedule_repair(now)
+                if self._inquiry.can_ask:
+                    return [self._inquiry.ask_for_missing()]
+                self._inquiry.schedule_repair(now)
             released = self._release_below(heard.seq, now)
         self.held.discard(heard.seq)
         return released + self.position.take(heard, now, LossCause.TRUNCATED, is_replayed=True)
 
     def _on_all_replayed(self, now: float) -> list[StreamAction]:
-        self._repair.succeed()
-        self._is_far_asked = False
-        is_missing = self._mode is Mode.CHECK and not self._is_same and self._has_buffer
-        if is_missing or self._mode is Mode.PROBE:
-            return self._reset(ResetCause.PROBE_MISSING) + self._join(now)
+        inquiry = self._inquiry
+        inquiry.repair.succeed()
+        inquiry.is_far_asked = False
+        is_missing = inquiry.mode is Mode.CHECK and not inquiry.is_same and inquiry.has_buffer
+        if is_missing or inquiry.mode is Mode.PROBE:
+            return self._reset(ResetCause.PROBE_MISSING) + inquiry.join(now)
         forgotten: list[StreamAction] = []
-        if self._mode is Mode.REBUILD:
+        if inquiry.mode is Mode.REBUILD:
             forgotten = self._reset(ResetCause.PROBE_MISSING)
         if self.position.next_seq is None:
             self.position.start_empty()
         return forgotten + self._release(now, LossCause.TRUNCATED)
-
-    # Asking
-
-    def _can_ask(self) -> bool:
-        return self._has_replay and self._rounds < self._limits.replay_rounds
-
-    def _ask(self, mode: Mode, first_seq: int) -> RequestReplay:
-        self._mode = mode
-        self._has_reply = False
-        self._is_same = self.position.expected == 0
-        self._asked_below = 0 if self._last_live is None else self._last_live + 1
-        self._rounds += 1
-        self.counters.replays += 1
-        return RequestReplay(first_seq)
-
-    def _ask_from(self, first_seq: int) -> RequestReplay:
-        is_start = self.position.next_seq is None
-        return self._ask(Mode.JOIN if is_start else Mode.GAP, first_seq)
-
-    def _ask_whether_same(self) -> RequestReplay:
-        if self.position.expected == 0:
-            return self._ask(Mode.JOIN, 0)
-        return self._ask(Mode.PROBE, self.position.expected - 1)
-
-    def _join(self, now: float) -> list[StreamAction]:
-        if self._can_ask():
-            return [self._ask(Mode.JOIN, 0)]
-        self._schedule_repair(now)
-        return []
-
-    def _schedule_repair(self, now: float) -> None:
-        if self._has_replay:
-            self._repair.schedule(now)
 
     # Giving up, releasing, forgetting
 
@@ -363,17 +326,17 @@ class EventStream:
         cause = LossCause.UNREADABLE if is_unreadable else LossCause.UNANSWERED
         doubt: list[StreamAction] = []
         if self._is_something_missing(cause):
-            if self._mode is not Mode.GAP or not self.held:
+            if self._inquiry.mode is not Mode.GAP or not self.held:
                 doubt = self.position.doubt(cause)
             if ending is not ReplayEnding.UNREADABLE:
-                self._schedule_repair(now)
+                self._inquiry.schedule_repair(now)
         return doubt + self._release(now, cause)
 
     def _is_something_missing(self, cause: LossCause) -> bool:
         """A look out of caution that fails found nothing missing, but for replies that cannot be read."""
-        if self._mode is Mode.CHECK:
-            return cause is LossCause.UNREADABLE and self._is_same
-        return self._mode is not Mode.REBUILD
+        if self._inquiry.mode is Mode.CHECK:
+            return cause is LossCause.UNREADABLE and self._inquiry.is_same
+        return self._inquiry.mode is not Mode.REBUILD
 
     def _take(self, heard: HeardBatch, now: float, cause: LossCause) -> list[StreamAction]:
         if self._is_far(heard.seq):
@@ -387,21 +350,21 @@ class EventStream:
         Args:
             cause: of losses; TRUNCATED where the replay is complete, so that asking again may help.
         """
+        inquiry = self._inquiry
         may_ask = cause is LossCause.TRUNCATED
         actions: list[StreamAction] = []
         while (seq := self.held.first_seq) is not None:
             expected = self.position.expected
             is_missing = seq > expected or not self.held.is_readable(seq)
-            if may_ask and is_missing and seq >= self._asked_below:
-                if self._can_ask():
-                    return [*actions, self._ask_from(expected)]
-                self._schedule_repair(now)
+            if may_ask and is_missing and seq >= inquiry.asked_below:
+                if inquiry.can_ask:
+                    return [*actions, inquiry.ask_for_missing()]
+                inquiry.schedule_repair(now)
             actions += self._take(self.held.pop_first(), now, cause)
-        is_routine = self._mode is Mode.CHECK
+        is_routine = inquiry.mode is Mode.CHECK
         self._quiet_s = self._limits.silence_s if is_routine else self._limits.settle_s
         self._quiet_since = now
-        self._mode = Mode.FOLLOW
-        self._rounds = 0
+        inquiry.follow()
         return actions
 
     def _release_below(self, end_seq: int, now: float) -> list[StreamAction]:
@@ -418,19 +381,15 @@ class EventStream:
         self.counters.resets[cause] = self.counters.resets.get(cause, 0) + 1
         self.counters.discarded += self.held.clear()
         self.position.forget()
-        self._last_live = None
-        self._is_far_asked = False
-        self._repair.cancel()
-        self._mode = Mode.FOLLOW
+        self._inquiry.forget()
         return [Forget(ForgetReason.RESTARTED)]
 
     def check(self) -> None:
         """Verify the invariants; a broken one is reported with the state."""
         self.position.check()
         self.held.check()
+        self._inquiry.check()
         first, expected = self.held.first_seq, self.position.expected
-        state = f"{self._mode} expected={expected} held from {first}"
-        is_holding = self._mode.is_holding
-        assert is_holding or first is None, f"held without a replay: {state}"
+        state = f"{self._inquiry.mode} expected={expected} held from {first}"
+        assert self._inquiry.mode.is_holding or first is None, f"held without a replay: {state}"
         assert first is None or first >= expected, f"held below the expected: {state}"
-        assert self._has_replay or not is_holding, f"replay without a socket: {state}"

@@ -1,0 +1,131 @@
+"""What a stream asks its publisher, how often, and what the answer has said so far.
+
+One question is open at a time, and a new one takes its place. After so many in a row that left something open
+no more may be asked: then what is missing is lost, and a repair is tried later.
+"""
+
+from indexer.actions import RequestReplay, StreamAction
+from indexer.repair_clock import RepairClock
+from indexer.stream_limits import StreamLimits
+from indexer.stream_mode import Mode
+from indexer.stream_position import StreamPosition
+from indexer.stream_status import StreamCounters
+
+
+class Inquiry:
+    """The questions of one stream. All operations O(1).
+
+    Attributes:
+        has_replay: whether replays can be asked for.
+        mode: what is asked, and so what live batches do meanwhile.
+        last_live: highest live number of the publisher's process; None before the first.
+        asked_below: numbers below were published before the question was asked.
+        has_reply: something was replayed in answer to it.
+        has_buffer: the publisher was heard to replay something, in answer to whatever.
+        is_same: the last number was replayed with the same payload.
+        is_far_asked: about a number far beyond, without an answer so far.
+        repair: when to ask again for what was given up.
+    """
+
+    __slots__ = (
+        "_counters",
+        "_max_rounds",
+        "_position",
+        "_rounds",
+        "asked_below",
+        "has_buffer",
+        "has_replay",
+        "has_reply",
+        "is_far_asked",
+        "is_same",
+        "last_live",
+        "mode",
+        "repair",
+    )
+
+    def __init__(
+        self,
+        has_replay: bool,
+        limits: StreamLimits,
+        position: StreamPosition,
+        counters: StreamCounters,
+    ) -> None:
+        self._counters = counters
+        self._position = position
+        self._max_rounds = limits.replay_rounds
+        self._rounds = 0  # questions since one left nothing open
+        self.has_replay = has_replay
+        self.mode = Mode.FOLLOW
+        self.last_live: int | None = None
+        self.asked_below = 0
+        self.has_reply = False
+        self.has_buffer = False
+        self.is_same = False
+        self.is_far_asked = False
+        self.repair = RepairClock(limits.repair_s, limits.repair_max_s)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer to a question is still of use."""
+        return self.mode not in (Mode.FOLLOW, Mode.SUSPENDED)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether one more question may be asked."""
+        return self.has_replay and self._rounds < self._max_rounds
+
+    def ask(self, mode: Mode, first_seq: int) -> RequestReplay:
+        """Ask for a replay from ``first_seq``."""
+        self.mode = mode
+        self.has_reply = False
+        self.is_same = self._position.expected == 0
+        self.asked_below = 0 if self.last_live is None else self.last_live + 1
+        self._rounds += 1
+        self._counters.replays += 1
+        return RequestReplay(first_seq)
+
+    def ask_for_missing(self) -> RequestReplay:
+        """Ask for all from the expected number on."""
+        is_start = self._position.next_seq is None
+        return self.ask(Mode.JOIN if is_start else Mode.GAP, self._position.expected)
+
+    def ask_whether_same(self) -> RequestReplay:
+        """Ask for the last number, to compare its payload; for all, where there is none."""
+        if self._position.expected == 0:
+            return self.ask(Mode.JOIN, 0)
+        return self.ask(Mode.PROBE, self._position.expected - 1)
+
+    def join(self, now: float) -> list[StreamAction]:
+        """Ask for all from 0; later, where no more may be asked."""
+        if self.can_ask:
+            return [self.ask(Mode.JOIN, 0)]
+        self.schedule_repair(now)
+        return []
+
+    def follow(self) -> None:
+        """Nothing is asked, and nothing is left open."""
+        self.mode = Mode.FOLLOW
+        self._rounds = 0
+
+    def forgive(self) -> None:
+        """The questions asked so far do not count."""
+        self._rounds = 0
+
+    def schedule_repair(self, now: float) -> None:
+        """Something was given up: ask for it later."""
+        if self.has_replay:
+            self.repair.schedule(now)
+
+    def forget(self) -> None:
+        """It is another process: what was asked and heard of the last one is void."""
+        self.last_live = None
+        self.is_far_asked = False
+        self.repair.cancel()
+        self.mode = Mode.FOLLOW
+
+    def check(self) -> None:
+        """Verify that nobody is asked who cannot answer, nor too often."""
+        state = f"{self.mode}, {self._rounds} questions"
+        is_asking = self.is_open or self.mode.is_holding
+        assert self.has_replay or not is_asking, f"replay without a socket: {state}"
+        assert self._rounds <= max(1, self._max_rounds), f"asked too often: {state}"

@@ -14,7 +14,7 @@ a slot is free only while no mask has a bit of it; one that is given up with its
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import NewType, cast
@@ -209,7 +209,7 @@ class BlockIndex:
         key_space: KeySpace,
         keys: Sequence[BlockKey],
         watched: int,
-        gpu_first: Collection[int] = (),
+        gpu_first: frozenset[int] = frozenset(),
         pools: Sequence[SharedBits] = (),
     ) -> dict[int, Run]:
         """The run of each watched slot over the blocks of one prompt.

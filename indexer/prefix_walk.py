@@ -9,7 +9,8 @@ counted as, by the rules of the slot's engine (`EngineProfile`):
     both         behind a predicted block everything counts as predicted
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from indexer.slot_bits import (
@@ -148,6 +149,28 @@ class _Stretch:
         return counts
 
 
+@lru_cache(maxsize=1_024)
+def _first_stretches(first_mask: int, gpu_first: frozenset[int]) -> tuple[dict[int, _Stretch], int]:
+    """Where a walk begins: the stretch of each slot, and the slots whose runs go on.
+
+    Prompts that begin alike have the same holders on their first block.
+    """
+    stretches: dict[int, _Stretch] = {}
+    row = first_mask.to_bytes(first_mask.bit_length() // 8 + 1, "little")
+    shared: dict[tuple[int, bool], _Stretch] = {}
+    for slot, bits in enumerate(row):
+        if bits:
+            is_gpu_first = slot in gpu_first
+            rules = _GPU_FIRST if is_gpu_first else _ANY_TIER
+            kind = rules[_NOTHING][bits]
+            stretch = shared.get((kind, is_gpu_first))
+            if stretch is None:
+                stretch = _Stretch(kind, rules, 0, [0] * (_INFERRED + 1))
+                shared[kind, is_gpu_first] = stretch
+            stretches[slot] = stretch
+    return stretches, int.from_bytes(row.translate(_WHOLE_SLOTS), "little")
+
+
 class PrefixWalk:
     """The runs of several slots while the walk along a prompt goes on.
 
@@ -161,21 +184,9 @@ class PrefixWalk:
 
     __slots__ = ("_stretches", "alive")
 
-    def __init__(self, first_mask: int, gpu_first: Collection[int] = ()) -> None:
-        self._stretches: dict[int, _Stretch] = {}
-        row = first_mask.to_bytes(first_mask.bit_length() // 8 + 1, "little")
-        shared: dict[tuple[int, bool], _Stretch] = {}
-        for slot, bits in enumerate(row):
-            if bits:
-                is_gpu_first = slot in gpu_first
-                rules = _GPU_FIRST if is_gpu_first else _ANY_TIER
-                kind = rules[_NOTHING][bits]
-                stretch = shared.get((kind, is_gpu_first))
-                if stretch is None:
-                    stretch = _Stretch(kind, rules, 0, [0] * (_INFERRED + 1))
-                    shared[kind, is_gpu_first] = stretch
-                self._stretches[slot] = stretch
-        self.alive = int.from_bytes(row.translate(_WHOLE_SLOTS), "little")
+    def __init__(self, first_mask: int, gpu_first: frozenset[int] = frozenset()) -> None:
+        stretches, self.alive = _first_stretches(first_mask, gpu_first)
+        self._stretches = stretches.copy()
 
     def turn(self, index: int, changed: int, mask: int) -> int:
         """At block ``index`` the bits ``changed`` differ from the block before.

@@ -228,7 +228,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: object, argument: object) -> object:
         if type(obj) is dict and type(argument) is str and argument not in _DICT_ATTRIBUTES:
-            return self.getattr(obj, argument)
+            if argument in obj:
+                return obj[argument]
+            return self.undefined(obj=obj, name=argument)
         return super().getitem(obj, argument)
 
 

@@ -172,7 +172,7 @@ def test_what_each_engine_goes_on_with(column: list[int], any_tier: Run, gpu_fir
         index.claim([ref], slot, bits)
     keys = KEYS[: len(column)]
     assert index.match(SPACE, keys, slots_mask([slot])) == {slot: any_tier}
-    assert index.match(SPACE, keys, slots_mask([slot]), [slot]) == {slot: gpu_first}
+    assert index.match(SPACE, keys, slots_mask([slot]), frozenset({slot})) == {slot: gpu_first}
 
 
 def test_a_pool_credits_ranks_that_hold_nothing() -> None:
@@ -181,7 +181,9 @@ def test_a_pool_credits_ranks_that_hold_nothing() -> None:
     for ref in index.open(SPACE).refs(KEYS[:3]):
         index.claim([ref], pool, STORAGE)
     shared = SharedBits(pool * STRIDE, 0, slots_mask([idle], 1))
-    assert index.match(SPACE, KEYS, slots_mask([idle]), (), [shared]) == {idle: Run(pooled=3)}
+    assert index.match(SPACE, KEYS, slots_mask([idle]), frozenset(), [shared]) == {
+        idle: Run(pooled=3)
+    }
     assert index.match(SPACE, KEYS, slots_mask([idle])) == {}
 
 

@@ -63,25 +63,25 @@ def _host_stores_unannounced(look: Look) -> Evidence | None:
 
 def _events_missing(look: Look) -> Evidence | None:
     """The rank has no event source, or serves requests and publishes nothing that tells of them."""
-    book = look.book
+    book, owed = look.book, look.book.owed
     served = book.evidence.counters.served
     has_source = any(source.rank == book.rank for source in book.spec.sources)
-    if not (has_source or book.num_batches):
+    if not (has_source or owed.num_batches):
         return {"served_requests": served, "event_sources": 0}
     if served < _MIN_REQUESTS:
         return None
     if not book.is_believed:
         return {"served_requests": served, "version": book.spec.version or ""}
-    if book.awaited_since is None:
+    if owed.since is None:
         return None
-    silent_s = look.now - book.awaited_since
-    is_mute = not book.num_batches and book.num_awaited >= _MIN_REQUESTS
+    silent_s = look.now - owed.since
+    is_mute = not owed.num_batches and owed.num_requests >= _MIN_REQUESTS
     if not (book.is_silent(look.now) or (is_mute and silent_s >= _NEVER_HEARD_S)):
         return None
     return {
         "served_requests": served,
-        "batches_heard": book.num_batches,
-        "unanswered_requests": book.num_awaited,
+        "batches_heard": owed.num_batches,
+        "unanswered_requests": owed.num_requests,
         "silent_s": round(silent_s, 1),
         "event_sources": len(book.spec.sources),
     }
@@ -159,10 +159,10 @@ def _losses(look: Look, causes: Collection[LossCause]) -> dict[LossCause, int]:
 def _parity_broken(look: Look) -> Evidence | None:
     """Events for served requests are overdue while other blocks are stored."""
     book = look.book
-    if not book.parity.is_broken(book.ledger.num_gpu_stored, look.now):
+    if not book.owed.parity.is_broken(book.ledger.num_gpu_stored, look.now):
         return None
     return {
-        "unconfirmed_requests": book.parity.num_unconfirmed,
+        "unconfirmed_requests": book.owed.parity.num_unconfirmed,
         "gpu_blocks_stored": book.ledger.num_gpu_stored,
     }
 

@@ -20,17 +20,17 @@ from indexer.identity import ClaimSkip
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
 from indexer.match import Geometry, Prompt, RankMatch
-from indexer.parity import SETTLE_S, Parity
+from indexer.owed_events import OwedEvents
 from indexer.predictions import withdraw
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_state import RankState
 from indexer.shortfalls import Shortfalls, Wrong
 from indexer.snapshots import RankSnapshot
+from indexer.strange_removals import StrangeRemovals
 from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import (
     HARMLESS_SKIPS,
-    EngineHash,
     EngineKind,
     EventBatch,
     Rank,
@@ -41,16 +41,6 @@ from protocol import (
 DEFAULT_BLOCK_SIZE = 16
 _MAX_LOOKUPS = 4
 _HEARD = (Trust.EXACT, Trust.JOINED, Trust.DEGRADED)  # whose events come without a break by now
-
-
-@dataclass(slots=True)
-class StrangeRemovals:
-    """Removals from HOST, on a rank with unbroken events, that no announced store accounts for."""
-
-    num_blocks: int = 0
-    first_at: float = 0.0
-    last_at: float = 0.0
-    example: EngineHash = 0
 
 
 @dataclass(slots=True)
@@ -93,19 +83,15 @@ class RankBook:
         self.evidence = Evidence(self.ledger)
         self.dispatches = Dispatches(self.ledger.claims)
         self.audit = HitAudit(self.ledger, self.dispatches, limits)
-        self.parity = Parity(self.ledger.claims)
+        self.owed = OwedEvents(self.ledger)
         self.shortfalls = Shortfalls(self.ledger, limits)
         self.strange_removals = StrangeRemovals()
-        self.num_batches = 0
         self.last_seq: int | None = None  # of the last batch that is applied as a whole
         self.num_losses = 0
         self.losses: dict[LossCause, LossRecord] = {}  # that claims of today may suffer from
         self.replay_trouble: ReplayTrouble | None = None
-        self.num_awaited = 0
         self.resets: Counter[ForgetReason] = Counter()
-        self.last_batch_at: float | None = None
         self.heard_since = now  # since then no store or removal was missed
-        self.awaited_since: float | None = None
         self.disconnected_since: float | None = None
         self._limits = limits
         self._said = Trust.NONE
@@ -126,12 +112,8 @@ class RankBook:
 
     def apply(self, batch: EventBatch, now: float, seq: int | None = None) -> None:
         """Apply one batch of the rank's stream, or a part; the last part comes with its number."""
-        self.num_batches += 1
         self.last_seq = self.last_seq if seq is None else seq
-        self.last_batch_at = now
-        if self.awaited_since is not None and now - self.awaited_since >= SETTLE_S:
-            self.parity.clear()  # events of what was served in the silence may never come
-        self.awaited_since, self.num_awaited = None, 0
+        self.owed.hear(now)
         if not self.is_believed:
             self.ledger.skips[ClaimSkip.UNBELIEVED] += 1
             return
@@ -144,7 +126,7 @@ class RankBook:
             self._settle_slot()
             self._on_cleared()
         if strange and self._said in _HEARD and self._knows_copies:
-            self._note_strange(strange, now)
+            self.strange_removals.note(strange, now, self._limits.finding_hold_s)
 
     def forget(self, reason: ForgetReason, now: float) -> None:
         """What was known is void: drop every claim and every memory."""
@@ -156,7 +138,7 @@ class RankBook:
         self.heard_since = now
         self.dispatches.clear()
         self._reset_suspicions()
-        self.parity.clear()
+        self.owed.parity.clear()
 
     def record_loss(self, now: float, cause: LossCause) -> None:
         """Claims made so far are doubtful: ``doubt_ttl_s`` after the first loss they saw they go."""
@@ -222,7 +204,7 @@ class RankBook:
         dispatch = self.dispatches.end(blocks, cached, decided_at, now)
         if blocks.block_size != at_decision.block_size:
             return
-        self._await_events(prompt, cached_tokens, at_decision, decided_at, now)
+        self.owed.serve(blocks, cached_tokens, at_decision, decided_at, now, is_cut=prompt.is_cut)
         if cached_tokens is None or cached is None:
             return
         verdict = self.evidence.weigh(blocks, cached_tokens, at_decision, decided_at)
@@ -253,7 +235,7 @@ class RankBook:
         said, is_doubted = self._said, self._is_contradicted or self._is_incomplete
         if not self.is_believed:
             return Trust.NONE
-        if said is Trust.EXACT and not is_doubted and self.awaited_since is None:
+        if said is Trust.EXACT and not is_doubted and self.owed.since is None:
             return said
         if said in (Trust.NONE, Trust.REBUILDING):
             return said
@@ -267,8 +249,7 @@ class RankBook:
 
     def is_silent(self, now: float) -> bool:
         """Whether the rank owes events and has published nothing for too long."""
-        since = self.awaited_since
-        return since is not None and now - since > self._limits.silence_bound_s
+        return self.owed.is_silent(now, self._limits.silence_bound_s)
 
     def _settle_slot(self) -> None:
         """Claims that were dropped at once are left behind in another slot."""
@@ -314,7 +295,7 @@ class RankBook:
         claims.observed.expire(now - ttl)
         claims.predicted.expire(now - limits.predicted_ttl_s)
         self.ledger.drop_doubtful(now)
-        self.parity.settle()
+        self.owed.parity.settle()
         self.audit.settle(now)
         self._purge(self.shortfalls.settle(now), now)
 
@@ -350,14 +331,14 @@ class RankBook:
             purges=counters.purges,
             losses=self.num_losses,
             resets=dict(self.resets),
-            last_batch_at=self.last_batch_at,
+            last_batch_at=self.owed.last_batch_at,
         )
 
     def check(self) -> None:
         """Verify the invariants; O(all blocks)."""
         self.ledger.check()
         self.dispatches.check()
-        self.parity.check()
+        self.owed.check()
         self.shortfalls.check()
 
     def _on_cleared(self) -> None:
@@ -367,13 +348,13 @@ class RankBook:
         self._is_contradicted = False
         self.losses.clear()
         self.shortfalls.clear()
-        self.parity.clear()
+        self.owed.parity.clear()
 
     def _reset_suspicions(self) -> None:
         self._is_contradicted = False
         self._is_incomplete = False
         self.losses.clear()
-        self.awaited_since, self.num_awaited = None, 0
+        self.owed.forgive()
         self.shortfalls.clear()
         self.audit.clear()
         self.strange_removals = StrangeRemovals()
@@ -382,13 +363,6 @@ class RankBook:
         """Stores and removals may have been missed up to then; infinity: no removal is one by event alone."""
         self.ledger.history.lose()
         self.heard_since = math.nextafter(until, math.inf)
-
-    def _note_strange(self, hashes: list[EngineHash], now: float) -> None:
-        strange = self.strange_removals
-        if not strange.num_blocks or now - strange.last_at > self._limits.finding_hold_s:
-            strange.num_blocks, strange.first_at = 0, now
-        strange.num_blocks += len(hashes)
-        strange.last_at, strange.example = now, hashes[-1]
 
     def _purge(self, wrong: Wrong | None, now: float) -> None:
         """Where reports prove the claims wrong, drop them all. What the same requests prove stays."""
@@ -399,33 +373,7 @@ class RankBook:
         self.ledger.clear(now)
         self._settle_slot()
         self._miss(now)
-        self.parity.clear()
+        self.owed.parity.clear()
         self.audit.clear()
         for shortfall in self.shortfalls.rows[wrong].shortfalls:
             self.evidence.observe(shortfall.blocks, self.trust(now), now)
-
-    def _await_events(
-        self,
-        prompt: Prompt,
-        cached_tokens: int | None,
-        at_decision: RankMatch,
-        decided_at: float,
-        now: float,
-    ) -> None:
-        """Note whether the engine owes a store for this request, and whether one was heard.
-
-        One block short of what can be reused owes none: a draft model gives up the last hit.
-        """
-        blocks, held = self.blocks(prompt), at_decision.matched_blocks
-        if cached_tokens is not None:
-            held = max(held, -(-cached_tokens // blocks.block_size))
-        elif self.num_batches and at_decision.trust is not Trust.EXACT:
-            return  # it may hold more than we know of
-        if blocks.num_reusable - held < 2:
-            return
-        if self.last_batch_at is None or self.last_batch_at < decided_at:
-            self.num_awaited += 1
-            if self.awaited_since is None:
-                self.awaited_since = now
-        if not prompt.is_cut:
-            self.parity.served(blocks, held, self.ledger.num_gpu_stored, decided_at, now)

@@ -7,7 +7,7 @@ counted, so nothing queued brings a removed worker back.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex
@@ -17,15 +17,15 @@ from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
-from indexer.lookups import Lookup, LookupTable, Search
-from indexer.match import Prompt, RankMatch, match_of
+from indexer.lookups import LookupTable
+from indexer.match import Prompt, RankMatch
 from indexer.pool_book import PoolState
 from indexer.prefix_query import HeldPrefix, PrefixQuery, answer
-from indexer.prefix_walk import Run
-from indexer.prompt_blocks import PromptBlocks
-from indexer.rank_book import DEFAULT_BLOCK_SIZE, RankBook
+from indexer.rank_book import RankBook
 from indexer.rank_load import LOADABLE, RankLoad
+from indexer.rank_matches import rank_matches
 from indexer.rank_state import IndexStats, RankState
+from indexer.same_cache import is_same_cache
 from indexer.snapshots import RankSnapshot
 from indexer.storage_pools import StoragePools
 from indexer.storage_rules import StorageRules
@@ -184,11 +184,7 @@ class FleetIndex:
         Returns:
             One match a rank, in the same order; an empty one where nothing is known.
         """
-        lookup = self._lookups.of(ranks)
-        best: dict[int, tuple[int, Run]] = {}
-        for search in lookup.searches:
-            self._search(prompt.blocks(search.geometry), search, best)
-        return _rank_matches(lookup, best, now)
+        return rank_matches(self._lookups.of(ranks), self._blocks, prompt, now)
 
     def query(self, query: PrefixQuery) -> list[HeldPrefix]:
         """How much of a prefix each rank that serves its model holds, by rank. O(blocks + ranks × changes)."""
@@ -373,57 +369,3 @@ class FleetIndex:
         self._lookups.drop()
         self._pools.settle(book)
         return book
-
-    def _search(
-        self, blocks: PromptBlocks, search: Search, best: dict[int, tuple[int, Run]]
-    ) -> None:
-        """Look up some slots in one key space; keep what is longer than before."""
-        size = blocks.block_size
-        _, watched, gpu_first, pools = search
-        found = self._blocks.match(blocks.key_space, blocks.keys, watched, gpu_first, pools)
-        for slot, run in found.items():
-            before = best.get(slot)
-            if before is None or run.length * size > before[1].length * before[0]:
-                best[slot] = (size, run)
-
-
-def _rank_matches(
-    lookup: Lookup, best: Mapping[int, tuple[int, Run]], now: float
-) -> list[RankMatch]:
-    """What was found, as the planner wants it. Ranks with the same run share one value."""
-    matches: list[RankMatch] = []
-    made: dict[int, RankMatch] = {}  # by what of run
-    for book in lookup.books:
-        if book is None:
-            matches.append(_UNKNOWN)
-            continue
-        trust = book.trust(now)
-        found = best.get(book.slot)
-        size, run = (book.geometry[0], _NO_RUN) if found is None else found
-        match = made.get(id(run))
-        if match is None or match.trust is not trust or match.block_size != size:
-            match = made[id(run)] = match_of(run, size, trust)
-        matches.append(match)
-    return matches
-
-
-_NO_RUN = Run()
-_UNKNOWN = RankMatch(Trust.NONE, DEFAULT_BLOCK_SIZE)
-
-
-def is_same_cache(before: WorkerSpec, after: WorkerSpec) -> bool:
-    """Whether what was claimed under one description of a worker stands under the other.
-
-    Names (aliases, adapters) change while an engine runs; anything else means another process, with
-    another cache. A version or block size that is not known is no other one.
-    """
-    return (
-        (before.url, before.model, before.engine, before.sources, before.num_ranks)
-        == (after.url, after.model, after.engine, after.sources, after.num_ranks)
-        and _may_be_equal(before.version, after.version)
-        and _may_be_equal(before.block_size, after.block_size)
-    )
-
-
-def _may_be_equal(before: object, after: object) -> bool:
-    return before is None or after is None or before == after

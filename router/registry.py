@@ -9,8 +9,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from indexer.fleet_index import FleetIndex, is_same_cache
+from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
+from indexer.same_cache import is_same_cache
 from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
 from protocol import EventSource, PoolName, Rank, WorkerId, WorkerSpec

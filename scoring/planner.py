@@ -27,8 +27,9 @@ from scoring.brain import (
 from scoring.counters import PlannerCounters
 from scoring.decision import Decision, Exclusion, Reason
 from scoring.decision_log import DecisionLog
-from scoring.load import Lease, LoadBook, Phase, RankLoad
+from scoring.load import RankLoad
 from scoring.open_plan import OpenPlan, is_covered, open_plan, speed_sample
+from scoring.open_plans import OpenPlans
 from scoring.policies import PolicyName, Ranking, make_policy
 from scoring.prefix_index import GuardedIndex, PrefixIndex
 from scoring.rates import RateName, RateTable
@@ -93,9 +94,7 @@ class Planner:
         self._table = WorkerTable(limits.max_workers)
         self._log = DecisionLog(limits.max_decisions)
         self._counters = PlannerCounters(index_failures=self._index.failures)
-        self._open: dict[int, OpenPlan] = {}
-        self._falling: dict[int, OpenPlan] = {}  # of _open: not streamed, with tokens, in prefill
-        self._last_plan_id = 0
+        self._open = OpenPlans(limits.max_open_plans)
 
     # -- the relay's side -------------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class Planner:
             NoCandidateError: nobody can take it; nothing is booked.
             TooManyRequestsError: too many plans are open; nothing is booked.
         """
-        if len(self._open) >= self._limits.max_open_plans:
+        if self._open.is_full:
             self._counters.refused += 1
             raise TooManyRequestsError(f"{len(self._open)} requests are in flight")
         started = self._timer()
@@ -120,7 +119,7 @@ class Planner:
         option = ranking.options[0]
         rank = option.row.rank
         self._policy.chose(rank)
-        plan_id = self._book(open_plan(weighing, option, now))
+        plan_id = self._open.add(open_plan(weighing, option, now))
         if weighing.prompt is not None:
             self._index.predict(rank, weighing.prompt, now)
         spec = option.row.entry.spec
@@ -136,7 +135,7 @@ class Planner:
         if plan.first_byte_at is not None:
             return
         plan.first_byte_at = now
-        self._end_prefill(plan_id, plan)
+        self._open.end_prefill(plan_id, plan)
         if plan.is_streaming:
             self._observe(plan, now)
 
@@ -146,7 +145,7 @@ class Planner:
         O(blocks), and O(open plans) where the request came to nothing. Unknown ids, and ids finished
         before, are ignored and counted.
         """
-        plan = self._close(plan_id)
+        plan = self._open.close(plan_id)
         if plan is None:
             self._counters.unknown_finishes += 1
             return
@@ -206,16 +205,11 @@ class Planner:
         for row in self._table.rows():
             row.book.settle(now)
         self._look_for_cover(now)
-        oldest_allowed = now - self._limits.max_plan_age_s
-        expired: list[tuple[int, OpenPlan]] = []
-        for plan_id, plan in self._open.items():
-            if plan.decided_at >= oldest_allowed:
-                break
-            expired.append((plan_id, plan))
-        for plan_id, plan in expired:
-            self._close(plan_id)
-            self._withdraw(plan)
-            self._counters.expired += 1
+        for plan_id in self._open.decided_before(now - self._limits.max_plan_age_s):
+            plan = self._open.close(plan_id)
+            if plan is not None:
+                self._withdraw(plan)
+                self._counters.expired += 1
 
     # -- questions --------------------------------------------------------------------------------
 
@@ -300,36 +294,15 @@ class Planner:
         score_ns = self._timer() - started_ns - weighing.match_ns - keys_ns
         return decision_of(weighing, ranking, self._policy_name, candidates, rates, score_ns)
 
-    def _book(self, plan: OpenPlan) -> int:
-        self._last_plan_id += 1
-        self._open[self._last_plan_id] = plan
-        if not plan.is_streaming and plan.prompt is not None:
-            self._falling[self._last_plan_id] = plan
-        return self._last_plan_id
-
-    def _close(self, plan_id: int) -> OpenPlan | None:
-        plan = self._open.pop(plan_id, None)
-        if plan is not None:
-            self._falling.pop(plan_id, None)
-            plan.lease.release()
-        return plan
-
-    def _end_prefill(self, plan_id: int, plan: OpenPlan) -> None:
-        plan.lease.begin_decode()
-        self._falling.pop(plan_id, None)
-
     def _look_for_cover(self, now: float) -> None:
         """End the prefill of prompts that their rank's blocks cover; who was looked up goes last."""
-        waiting = [one for one in self._falling.items() if one[1].lease.phase is Phase.PREFILL]
-        looked_up = waiting[:_COVER_CHECKS_PER_TICK]
-        self._falling = dict(waiting[_COVER_CHECKS_PER_TICK:] + looked_up)
-        for plan_id, plan in looked_up:
+        for plan_id, plan in self._open.next_falling(_COVER_CHECKS_PER_TICK):
             prompt = plan.prompt
             if prompt is None or not self._table.has(plan.row):
                 continue
             found = self._index.match(prompt, [plan.row.rank], now)
             if found is not None and is_covered(found[0], plan):
-                self._end_prefill(plan_id, plan)
+                self._open.end_prefill(plan_id, plan)
 
     def _observe(self, plan: OpenPlan, now: float) -> None:
         if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
@@ -341,12 +314,7 @@ class Planner:
         """Without a first byte nothing shows that the rank computed, or will compute, the prompt."""
         if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
             return
-        under_way = [
-            other.prompt
-            for other in self._open.values()
-            if other.row is plan.row and other.prompt is not None and not other.is_observed
-        ]
-        self._index.withdraw(plan.row.rank, plan.prompt, under_way)
+        self._index.withdraw(plan.row.rank, plan.prompt, self._open.under_way(plan.row))
 
     def _learn(self, plan: OpenPlan, outcome: Outcome, now: float) -> None:
         if not self._table.has(plan.row):
@@ -382,20 +350,6 @@ class Planner:
         self._table.check()
         self._log.check()
         self._rates.speeds.check()
-        assert len(self._open) <= self._limits.max_open_plans, len(self._open)
-        leases: dict[LoadBook, list[Lease]] = {row.book: [] for row in self._table.rows()}
-        for plan in self._open.values():
-            leases.setdefault(plan.lease.book, []).append(plan.lease)
-        for book, booked in leases.items():
-            book.check(booked)
-        assert self._falling.keys() == {
-            number
-            for number, plan in self._open.items()
-            if not plan.is_streaming
-            and plan.prompt is not None
-            and plan.lease.phase is Phase.PREFILL
-        }, self._falling
+        self._open.check(row.book for row in self._table.rows())
         known = {entry.spec.worker for entry in self._table.entries()}
         assert set(self._rates.speeds.workers()) == known, known
-        decided = [plan.decided_at for plan in self._open.values()]
-        assert decided == sorted(decided), "open plans are in the order of their decisions"

@@ -1,4 +1,4 @@
-"""Storage pools in the index: who is credited with what, on which ground, and when that ends."""
+"""Storage pools in the index: what attached ranks announce, and who is attached."""
 
 from dataclasses import replace
 

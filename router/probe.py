@@ -1,19 +1,18 @@
 """Calls that the router makes on its own account: learn a worker, ask for its health.
 
-Answers are bounded in size and in time as a whole, and asked for uncompressed. A route that is missing is no fault; a worker that does not answer,
+They go the way of requests, over connections of their own that are not kept. Answers are bounded in size and in
+time as a whole, and asked for uncompressed. A route that is missing is no fault; a worker that does not answer,
 or refuses us, is.
 """
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-import httpx
-
 from protocol import WorkerId
+from router.dialer import Dialer
 from router.discovery import (
     Discovered,
     NotAWorkerError,
@@ -22,7 +21,9 @@ from router.discovery import (
     says_asleep,
 )
 from router.engine_metrics import read_metrics
+from router.headers import RawHeader
 from router.hops import LOOP_STATUS, Hops
+from router.upstream import Upstream, UpstreamError, UpstreamTimeouts, open_upstream
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
@@ -40,10 +41,17 @@ class ProbeTimeouts:
 
 
 class Prober:
-    """Probes workers over a client of its own."""
+    """Probes workers over a client of its own.
 
-    def __init__(self, client: httpx.AsyncClient, timeouts: ProbeTimeouts) -> None:
-        self._client = client
+    Args:
+        headers: sent with every call.
+    """
+
+    def __init__(
+        self, upstream: Upstream, headers: Sequence[RawHeader], timeouts: ProbeTimeouts
+    ) -> None:
+        self._upstream = upstream
+        self._headers = headers
         self._timeouts = timeouts
 
     async def describe(self, worker: WorkerId, url: str) -> Discovered:
@@ -133,48 +141,46 @@ class Prober:
                 return await self._read(url)
         except TimeoutError as error:
             raise ProbeError(f"{url}: no whole answer within {bound_s:g} s") from error
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise ProbeError(f"{url}: {cause_of(error)}") from error
+        except UpstreamError as error:
+            raise ProbeError(f"{url}: {error.detail}") from error
+        except ValueError as error:
+            raise ProbeError(f"{url}: {error}") from error
 
     async def _read(self, url: str) -> bytes | None:
         body = bytearray()
-        async with self._client.stream("GET", url) as response:
-            if response.status_code in (404, 405, 501):
+        answer = await self._upstream.send("GET", url, self._headers, b"")
+        try:
+            if answer.status in (404, 405, 501):
                 return None
-            if response.status_code == LOOP_STATUS:
+            if answer.status == LOOP_STATUS:
                 raise ProbeError(f"{url} leads back to this router, or through too many")
-            if not response.is_success:
-                raise ProbeError(f"{url} answers {response.status_code}")
-            async for chunk in response.aiter_raw():
-                body += chunk
+            if not 200 <= answer.status < 300:
+                raise ProbeError(f"{url} answers {answer.status}")
+            while not answer.is_complete:
+                body += await answer.read()
                 if len(body) > _MAX_ANSWER_BYTES:
                     raise ProbeError(f"{url} answers more than {_MAX_ANSWER_BYTES} bytes")
+        finally:
+            answer.close()
         return bytes(body)
 
 
 @asynccontextmanager
 async def open_prober(
-    timeouts: ProbeTimeouts, token: str | None, hops: Hops
+    timeouts: ProbeTimeouts, token: str | None, hops: Hops, dialer: Dialer | None = None
 ) -> AsyncIterator[Prober]:
-    """A prober; ``token`` is sent as bearer token."""
-    headers = [(b"Accept-Encoding", b"identity"), hops.field]
+    """A prober.
+
+    Args:
+        token: sent as bearer token.
+        dialer: the one that requests use, so that a worker which is well can be reached by them.
+    """
+    headers = [(b"Accept", b"*/*"), (b"Accept-Encoding", b"identity"), hops.field]
     if token is not None:
         headers.append((b"Authorization", f"Bearer {token}".encode()))
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(
-        timeout=timeouts.call_s, headers=headers, limits=limits, trust_env=False
-    ) as client:
-        yield Prober(client, timeouts)
-
-
-def cause_of(error: BaseException) -> str:
-    """What the system says of it, where it does: the client's own words hide a refused connection."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, OSError) and inner.errno is not None and inner.errno > 0:
-            return os.strerror(inner.errno).lower()
-        inner = inner.__cause__ or inner.__context__
-    return str(error) or type(error).__name__
+    limits = UpstreamTimeouts(timeouts.call_s, timeouts.call_s, timeouts.call_s)
+    async with open_upstream(limits, dialer, max_idle=0) as upstream:
+        yield Prober(upstream, headers, timeouts)
 
 
 def _parsed(body: bytes | None) -> object:

@@ -10,14 +10,14 @@ bounds a live answer as a whole, and none runs while a slow client makes the rel
 """
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from router.dialer import Dialer
 from router.headers import RawHeader
 from router.upstream_answer import UpstreamAnswer, UpstreamTimeouts
 from router.upstream_faults import Fault, UpstreamError
-from router.upstream_pool import UpstreamPool
+from router.upstream_pool import MAX_IDLE, UpstreamPool
 from router.upstream_request import request_head
 
 __all__ = [
@@ -84,14 +84,15 @@ class Upstream:
 
 @asynccontextmanager
 async def open_upstream(
-    timeouts: UpstreamTimeouts, tls: ssl.SSLContext | None = None
+    timeouts: UpstreamTimeouts, dialer: Dialer | None = None, max_idle: int = MAX_IDLE
 ) -> AsyncIterator[Upstream]:
     """An ``Upstream`` with a connection pool of its own, which closes with the context.
 
     Args:
-        tls: for workers at ``https``; by default it trusts what the system trusts.
+        dialer: by default one that trusts what the system trusts.
+        max_idle: connections to each worker that are kept.
     """
-    pool = UpstreamPool(timeouts, asyncio.get_running_loop(), tls)
+    pool = UpstreamPool(timeouts, asyncio.get_running_loop(), dialer, max_idle)
     try:
         yield Upstream(pool)
     finally:

@@ -18,6 +18,7 @@ class UpstreamError(Exception):
 
     Attributes:
         fault: how.
+        detail: in words.
         is_stale: the connection had served before and broke without a byte of this answer: perhaps it was
             closed while idle, and the request never seen.
     """
@@ -25,4 +26,5 @@ class UpstreamError(Exception):
     def __init__(self, fault: Fault, detail: str, *, is_stale: bool = False) -> None:
         super().__init__(f"{fault}: {detail}")
         self.fault = fault
+        self.detail = detail
         self.is_stale = is_stale

@@ -1,9 +1,9 @@
 """Connections to workers that are kept: the last one used is used next, those unused go.
 
 One list of idle connections an origin, the latest at its end. A connection leaves it when it is taken, when
-it has idled for ``KEEP_ALIVE_S``, and when the worker closes it. At ``MAX_IDLE`` idle ones of an origin the one
+it has idled for ``KEEP_ALIVE_S``, and when the worker closes it. At ``max_idle`` idle ones of an origin the one
 that has idled longest is closed for a new one; so there are at most as many connections as requests in flight,
-which the front door bounds, and ``MAX_IDLE`` an origin. Beyond ``MAX_ORIGINS`` those without an idle connection
+which the front door bounds, and ``max_idle`` an origin. Beyond ``MAX_ORIGINS`` those without an idle connection
 are forgotten.
 
 One timer looks through all connections for those which have overstayed, idle or awaited: a deadline is kept
@@ -11,11 +11,12 @@ within ``SWEEP_S``, or a quarter of the shortest timeout where that is less. It 
 """
 
 import asyncio
-import ssl
 from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlsplit
 
+from router.causes import cause_of
+from router.dialer import Dialer
 from router.upstream_answer import UpstreamTimeouts
 from router.upstream_connection import UpstreamConnection
 from router.upstream_faults import Fault, UpstreamError
@@ -44,17 +45,23 @@ class Origin:
 
 
 class UpstreamPool:
-    """Opens connections and keeps them. Of one event loop."""
+    """Opens connections and keeps them. Of one event loop.
+
+    Args:
+        max_idle: connections of an origin that are kept; with 0 each serves one request.
+    """
 
     def __init__(
         self,
         timeouts: UpstreamTimeouts,
         loop: asyncio.AbstractEventLoop,
-        tls: ssl.SSLContext | None = None,
+        dialer: Dialer | None = None,
+        max_idle: int = MAX_IDLE,
     ) -> None:
         self._timeouts = timeouts
         self._loop = loop
-        self._tls = tls
+        self._dialer = dialer or Dialer(loop)
+        self.max_idle = max_idle
         self._origins: dict[str, Origin] = {}
         self._open: set[UpstreamConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -94,18 +101,14 @@ class UpstreamPool:
         Raises:
             UpstreamError: none came about, or not in time.
         """
-        tls = self._tls_context() if origin.is_tls else None
         make = partial(UpstreamConnection, _Home(self, origin), self._loop, self._timeouts)
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
-                _, connection = await self._loop.create_connection(
-                    make, origin.host, origin.port, ssl=tls
-                )
+                return await self._dialer.dial(make, origin.host, origin.port, is_tls=origin.is_tls)
         except TimeoutError as error:
             raise UpstreamError(Fault.CONNECT, "no connection in time") from error
         except (OSError, UnicodeError) as error:
-            raise UpstreamError(Fault.CONNECT, str(error)) from error
-        return connection
+            raise UpstreamError(Fault.CONNECT, cause_of(error)) from error
 
     def drop_idle(self, origin: Origin) -> None:
         """Close the idle ones: the worker has closed one of their kind."""
@@ -123,7 +126,7 @@ class UpstreamPool:
         idle = [one for origin in self._origins.values() for one in origin.idle]
         assert len(idle) == len(set(idle)), "a connection is idle twice"
         assert self._open.issuperset(idle), "a connection is idle and gone"
-        assert all(len(origin.idle) <= MAX_IDLE for origin in self._origins.values())
+        assert all(len(origin.idle) <= self.max_idle for origin in self._origins.values())
         assert (self._timer is not None) is bool(self._open), "the timer runs while there are any"
 
     def joined(self, connection: UpstreamConnection) -> None:
@@ -146,13 +149,6 @@ class UpstreamPool:
         for connection in [one for one in self._open if one.due <= now]:
             connection.expire()
 
-    def _tls_context(self) -> ssl.SSLContext:
-        """Made when first needed: it reads the system's certificates."""
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-            self._tls.set_alpn_protocols(["http/1.1"])
-        return self._tls
-
 
 @dataclass(frozen=True, slots=True)
 class _Home:
@@ -168,7 +164,7 @@ class _Home:
         connection.due = now + KEEP_ALIVE_S
         idle = self.origin.idle
         idle.append(connection)
-        if len(idle) > MAX_IDLE:
+        if len(idle) > self.pool.max_idle:
             idle.pop(0).close()
 
     def lost(self, connection: UpstreamConnection) -> None:

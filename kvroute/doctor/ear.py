@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from kvroute.doctor.hearing import Hearing
 from kvroute.tap.listening import ListenError, Tick, told_by
 from protocol import EventSource
+from router.causes import cause_of
 from router.plain_text import plain
-from router.probe import cause_of
 
 
 @dataclass(frozen=True, slots=True)

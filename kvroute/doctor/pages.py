@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from router.probe import cause_of
+from router.causes import cause_of
 
 MAX_BYTES = 4 * 1024 * 1024
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from router.dialer import Dialer
 from router.upstream import (
     Fault,
     UpstreamError,
@@ -350,7 +351,7 @@ async def test_a_worker_at_https(host: str, is_trusted: bool) -> None:
 
     async with (
         raw_server(serve, tls=served) as url,
-        open_upstream(UpstreamTimeouts(), trust) as client,
+        open_upstream(UpstreamTimeouts(), Dialer(asyncio.get_running_loop(), trust)) as client,
     ):
         named = url.replace("127.0.0.1", host)
         if not is_trusted:

@@ -187,9 +187,8 @@ class FrontDoorProtocol(HttpToolsProtocol):
             self.due = self.loop.time() + self._limits.keep_alive_s if idles else NEVER
         elif self._phase == _HEAD:
             self._await_head()
-        elif self._body_bytes >= MIN_BODY_BYTES:
-            self._body_bytes = 0
-            self.due = self.loop.time() + self._limits.body_s
+        else:
+            self._await_body()
         if self.pipeline:
             self.flow.resume_reading()
             self.due = NEVER
@@ -199,6 +198,14 @@ class FrontDoorProtocol(HttpToolsProtocol):
             self.due = NEVER
         elif self.due == NEVER:
             self.due = self.loop.time() + self._limits.head_s
+
+    def _await_body(self) -> None:
+        """Read on as fast as the application takes it. One that is whole never stops the reading."""
+        if self._body_bytes >= MIN_BODY_BYTES:
+            self._body_bytes = 0
+            self.due = self.loop.time() + self._limits.body_s
+        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
 
     def _hold(self, data: bytes) -> None:
         if len(self._held) + len(data) <= MAX_HELD_BYTES:
@@ -270,8 +277,6 @@ class FrontDoorProtocol(HttpToolsProtocol):
         if cycle.response_complete:
             return
         cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -207,6 +209,12 @@ class WireClient:
             answer.body += getattr(error, "partial", b"")
             answer.is_whole = False
         return answer
+
+    def reset(self) -> None:
+        """Reset the connection."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
 
     def close(self) -> None:
         """Close the connection."""

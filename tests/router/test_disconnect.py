@@ -9,7 +9,7 @@ from router.body import ClientClosedError
 from router.disconnect import DisconnectWatch
 from scoring import OutcomeKind
 from tests.router.front_door import WireClient, ask, connect, front_door
-from tests.router.stub_worker import SSE_HEAD, Peer, chunk, response, stub_worker
+from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk, response, stub_worker
 
 CHAT = "/v1/chat/completions"
 STREAMING = b'{"model":"m","stream":true}'
@@ -54,6 +54,50 @@ async def test_a_client_that_leaves_cancels_its_worker(begin, body: bytes) -> No
         await door.settled()
     assert door.brain.kinds == [OutcomeKind.CLIENT_CLOSED]
     assert list(door.counters.requests) == [("chat", "closed")]
+
+
+def in_pieces(data: bytes, size: int) -> list[bytes]:
+    """All of it in writes of this size."""
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.parametrize("begin", [nothing, headers_only, part_of_a_stream])
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("num_writes", [1, 3])
+@pytest.mark.parametrize("num_bytes", [1_000, 65_537, 131_073, 300_000, 2_000_000])
+async def test_a_client_that_leaves_after_a_body_of_any_size_is_noticed(  # type: ignore[no-untyped-def]
+    begin, resets: bool, is_chunked: bool, num_writes: int, num_bytes: int
+) -> None:
+    body = b'{"model":"m","prompt":"%s"}' % (b"h" * num_bytes)
+    gone = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        assert peer.request.body == body
+        await begin(peer)
+        await peer.gone()
+        gone.set()
+
+    async with stub_worker(script) as worker, front_door(worker.url) as door:
+        async with connect(door.port) as client:
+            framing = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {len(body)}"
+            client.writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: r\r\n{framing}\r\n\r\n".encode())
+            pieces = in_pieces(body, -(-len(body) // num_writes))
+            for piece in [*map(chunk, pieces), LAST_CHUNK] if is_chunked else pieces:
+                client.writer.write(piece)
+                await client.writer.drain()
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await worker.arrived.acquire()
+            if begin is not nothing:
+                await client.head()
+            if resets:
+                client.reset()
+            client.close()
+            async with asyncio.timeout(BOUND_S):
+                await gone.wait()
+        await door.settled()
+    assert door.brain.kinds == [OutcomeKind.CLIENT_CLOSED]
 
 
 async def test_fifty_abandoned_streams_and_then_a_normal_request() -> None:

@@ -10,6 +10,7 @@ from indexer.stream_limits import StreamLimits
 from indexer.stream_mode import Mode
 from indexer.stream_position import StreamPosition
 from indexer.stream_status import StreamCounters
+from indexer.trust import Trust
 
 
 class Inquiry:
@@ -22,6 +23,8 @@ class Inquiry:
         asked_below: numbers below were published before the question was asked.
         has_reply: something was replayed in answer to it.
         has_buffer: the publisher was heard to replay something, in answer to whatever.
+        is_late: the first reply to it came later than asked.
+        is_short: the publisher's buffer is known not to reach back to what is missing; it never will again.
         is_same: the last number was replayed with the same payload.
         is_far_asked: about a number far beyond, without an answer so far.
         repair: when to ask again for what was given up.
@@ -37,7 +40,9 @@ class Inquiry:
         "has_replay",
         "has_reply",
         "is_far_asked",
+        "is_late",
         "is_same",
+        "is_short",
         "last_live",
         "mode",
         "repair",
@@ -60,6 +65,8 @@ class Inquiry:
         self.asked_below = 0
         self.has_reply = False
         self.has_buffer = False
+        self.is_late = False
+        self.is_short = False
         self.is_same = False
         self.is_far_asked = False
         self.repair = RepairClock(limits.repair_s, limits.repair_max_s)
@@ -78,6 +85,7 @@ class Inquiry:
         """Ask for a replay from ``first_seq``."""
         self.mode = mode
         self.has_reply = False
+        self.is_late = False
         self.is_same = self._position.expected == 0
         self.asked_below = 0 if self.last_live is None else self.last_live + 1
         self._rounds += 1
@@ -116,10 +124,22 @@ class Inquiry:
         if self.has_replay:
             self.repair.schedule(now)
 
+    def begin_repair_if_due(self, now: float) -> bool:
+        """Whether to ask for all from 0, because something is missing that this may bring."""
+        if self._position.standing is Trust.EXACT:
+            self.repair.cancel()
+        elif self._position.is_repairable and not self.is_short:
+            self.repair.ensure(now)
+        if not self.repair.begin_if_due(now):
+            return False
+        self.forgive()
+        return True
+
     def forget(self) -> None:
         """It is another process: what was asked and heard of the last one is void."""
         self.last_live = None
         self.is_far_asked = False
+        self.is_short = False
         self.repair.cancel()
         self.mode = Mode.FOLLOW
 

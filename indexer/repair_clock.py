@@ -24,6 +24,11 @@ class RepairClock:
         wait_s = self._first_s * 2 ** min(self._num_begun, _MAX_DOUBLINGS)
         self._repair_at = now + min(wait_s, self._max_s)
 
+    def ensure(self, now: float) -> None:
+        """A repair is needed; one that was scheduled stays where it is."""
+        if self._repair_at is None:
+            self.schedule(now)
+
     def cancel(self) -> None:
         """No repair is needed, or none would help."""
         self._repair_at = None

@@ -20,8 +20,9 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     end of replay             held batches are applied; what is missing between them is asked for again
                               where it may have been published after the replay, else lost
     replay hangs, fails, or
-    cannot be read            lost; a repair is tried later: a replay from 0 that starts at 0 takes the
-                              place of all claims
+    cannot be read            lost
+    lost                      a repair is tried, ever more seldom, unless the buffer begins too late or what
+                              is lost cannot be read: a replay from 0 takes the place of all claims
     reconnected               the last number is replayed and compared: the same process goes on from
                               there, another one has restarted. Without a replay socket the next live
                               number decides
@@ -166,10 +167,7 @@ class EventStream:
         inquiry = self._inquiry
         if inquiry.mode is not Mode.FOLLOW or not inquiry.has_replay:
             return []
-        if self.position.standing is Trust.EXACT:
-            inquiry.repair.cancel()
-        if inquiry.repair.begin_if_due(now):
-            inquiry.forgive()
+        if inquiry.begin_repair_if_due(now):
             return [inquiry.ask(Mode.REBUILD if self.position.next_seq else Mode.JOIN, 0)]
         if self._quiet_since is not None and now - self._quiet_since >= self._quiet_s:
             inquiry.forgive()
@@ -270,9 +268,9 @@ class EventStream:
         return self._reset(cause) + self._inquiry.join(now)
 
     def _on_rebuild_starts(self, first_seq: int) -> list[StreamAction]:
-        self._inquiry.repair.cancel()  # what this replay leaves in doubt, another one will too
+        self._inquiry.repair.cancel()  # until it is known what this replay leaves in doubt
         if first_seq > 0:  # the buffer no longer reaches back to 0
-            self._inquiry.mode = Mode.GAP
+            self._inquiry.mode, self._inquiry.is_late = Mode.GAP, True
             return []
         self.counters.rebuilds += 1
         self.position.forget()
@@ -293,6 +291,7 @@ class EventStream:
         released: list[StreamAction] = []
         if heard.seq > expected:
             if is_first:
+                self._inquiry.is_late = True
                 self.counters.replays_truncated += 1
             else:
                 self.counters.replay_holes += 1
@@ -305,17 +304,20 @@ class EventStream:
 
     def _on_all_replayed(self, now: float) -> list[StreamAction]:
         inquiry = self._inquiry
-        inquiry.repair.succeed()
         inquiry.is_far_asked = False
+        inquiry.is_short |= inquiry.is_late
         is_missing = inquiry.mode is Mode.CHECK and not inquiry.is_same and inquiry.has_buffer
         if is_missing or inquiry.mode is Mode.PROBE:
             return self._reset(ResetCause.PROBE_MISSING) + inquiry.join(now)
-        forgotten: list[StreamAction] = []
-        if inquiry.mode is Mode.REBUILD:
-            forgotten = self._reset(ResetCause.PROBE_MISSING)
+        is_gone = inquiry.mode is Mode.REBUILD  # another process, which has published nothing
+        forgotten = self._reset(ResetCause.PROBE_MISSING) if is_gone else []
         if self.position.next_seq is None:
             self.position.start_empty()
-        return forgotten + self._release(now, LossCause.TRUNCATED)
+        released = self._release(now, LossCause.TRUNCATED)
+        is_whole = inquiry.mode is Mode.FOLLOW and self.position.standing is Trust.EXACT
+        if inquiry.is_short or is_whole:
+            inquiry.repair.succeed()
+        return forgotten + released
 
     # Giving up, releasing, forgetting
 

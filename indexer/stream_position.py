@@ -31,6 +31,7 @@ class StreamPosition:
         last_event_at: when a batch was last applied, monotonic seconds.
         last_ts: publisher's clock of that batch.
         last_loss: the last declared loss.
+        is_repairable: something is missing that a replay from 0 may bring; what came and cannot be read is not.
         resumed: what the standing is once it is shown that the publisher goes on where claims that were
             loaded end; None where none were, or it is shown.
     """
@@ -38,6 +39,7 @@ class StreamPosition:
     __slots__ = (
         "_counters",
         "_max_missed",
+        "is_repairable",
         "last_event_at",
         "last_loss",
         "last_ts",
@@ -55,6 +57,7 @@ class StreamPosition:
         self.next_seq: int | None = None
         self.standing: Trust | None = None
         self.num_applied = 0
+        self.is_repairable = False
         self.resumed: Trust | None = None
         self.last_event_at: float | None = None
         self.last_ts: float | None = None
@@ -96,7 +99,7 @@ class StreamPosition:
         self.last_event_at = now
         self.last_ts = batch.ts
         if self._count(batch, is_replayed=is_replayed) or self.standing is None:
-            self.standing = Trust.EXACT
+            self.standing, self.is_repairable = Trust.EXACT, False
         applied = Apply(heard.seq, batch)
         if not batch.skipped or HARMLESS_SKIPS.issuperset(batch.skipped):
             return [applied]
@@ -115,7 +118,7 @@ class StreamPosition:
 
     def start_empty(self) -> None:
         """The publisher has published nothing yet."""
-        self.next_seq, self.standing = 0, Trust.EXACT
+        self.next_seq, self.standing, self.is_repairable = 0, Trust.EXACT, False
 
     def resume(self, seq: int, digests: Iterable[tuple[int, int]], standing: Trust) -> None:
         """Claims were loaded that rest on every batch up to ``seq``.
@@ -129,6 +132,7 @@ class StreamPosition:
             self.ring.put(number, digest)
         self.next_seq, self.num_applied = seq + 1, 1
         self.standing, self.resumed = Trust.JOINED, standing
+        self.is_repairable = standing is Trust.DEGRADED
 
     def confirm(self) -> None:
         """The publisher goes on where the loaded claims end."""
@@ -138,6 +142,7 @@ class StreamPosition:
     def forget(self) -> None:
         """Nothing is known of the publisher's process."""
         self.resumed = None
+        self.is_repairable = False
         self.ring.clear()
         self.next_seq, self.standing, self.num_applied = None, None, 0
 
@@ -146,6 +151,7 @@ class StreamPosition:
         num_batches = last_seq - first_seq + 1
         if not self.num_applied:
             self.standing = Trust.JOINED
+            self.is_repairable |= cause is not LossCause.UNREADABLE
             self._counters.missed_before_join += min(num_batches, self._max_missed)
             return []
         self._counters.lost_batches += num_batches
@@ -153,6 +159,7 @@ class StreamPosition:
 
     def _record_loss(self, first_seq: int, last_seq: int | None, cause: LossCause) -> RecordLoss:
         self.standing, self.resumed = Trust.DEGRADED, None
+        self.is_repairable |= cause is not LossCause.UNREADABLE
         counters = self._counters
         counters.losses += 1
         counters.losses_by_cause[cause] = counters.losses_by_cause.get(cause, 0) + 1

@@ -61,6 +61,80 @@ SCRIPTS = {
         reply 0 1 2     -> forget rebuilt, apply 0, apply 1, apply 2
         end             ->                      | exact
     """,
+    "a hole that is lost in a replay that breaks is repaired, too": """
+        live 0          -> apply 0
+        live 4          -> replay 1             | rebuilding
+        reply 2         -> lost 1-1, apply 2
+        disconnected    ->
+        connected       -> replay 2
+        reply 2 3       -> apply 3
+        end             -> apply 4              | degraded
+        tick 0.5        ->
+        tick 10.5       -> replay 0             | rebuilding
+        reply 0 1 2 3 4 -> forget rebuilt, apply 0, apply 1, apply 2, apply 3, apply 4
+        end             ->                      | exact
+        tick 11         ->
+    """,
+    "a start that is missed in a replay that breaks is asked for again": """
+        connected       -> replay 0             | rebuilding
+        reply 1         -> apply 1
+        disconnected    ->
+        connected       -> replay 1
+        reply 1         ->
+        end             ->                      | joined
+        tick 0.5        ->
+        tick 10.5       -> replay 0             | rebuilding
+        reply 0 1       -> forget rebuilt, apply 0, apply 1
+        end             ->                      | exact
+    """,
+    "a repair that breaks before its end is tried again": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        fail            -> lost 1-2, apply 3    | degraded
+        tick 10         -> replay 0
+        reply 2         ->
+        disconnected    ->
+        connected       -> replay 3
+        reply 3         ->
+        end             ->                      | degraded
+        tick 10.5       ->
+        tick 30.5       -> replay 0             | rebuilding
+        reply 2 3       ->
+        end             ->                      | degraded
+        tick 32         -> replay 3             | degraded
+        reply 3         ->
+        end             ->
+        tick 50         ->
+    """,
+    "a buffer that no longer reaches back is not asked again": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        reply 2         -> lost 1-1, apply 2
+        end             -> apply 3              | degraded
+        tick 0.5        ->
+        tick 29         -> replay 3             | degraded
+    """,
+    "a replay that leaves out its end is tried again, ever more seldom": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        end             -> lost 1-2, apply 3    | degraded
+        tick 0.5        ->
+        tick 10.5       -> replay 0
+        reply 0 1       -> forget rebuilt, apply 0, apply 1
+        live 4          ->
+        end             -> replay 2
+        end             -> lost 2-3, apply 4    | degraded
+        tick 10.9       ->
+        tick 30.8       -> replay 4             | degraded
+        fail            ->
+        tick 31         -> replay 0             | rebuilding
+    """,
+    "what cannot be read is not asked for again": """
+        live 0          -> apply 0
+        live 1~         -> apply 1, lost 1-1    | degraded
+        tick 0.5        ->
+        tick 29         -> replay 1             | degraded
+    """,
     "a full clear ends every doubt": """
         live 0          -> apply 0
         live 3          -> replay 1

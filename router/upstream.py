@@ -72,13 +72,13 @@ class Upstream:
         answer = connection.send(head, body, is_head_request=method == "HEAD")
         try:
             await answer.begun()
-        except asyncio.CancelledError:
-            answer.close()
-            raise
         except UpstreamError as error:
             if error.is_stale:
                 pool.drop_idle(origin)
             raise
+        finally:
+            if not answer.status:
+                answer.close()
         return answer
 
 

@@ -7,17 +7,19 @@
 A request and what its answer leaves behind are never mixed up with the next: a byte beyond the end of an
 answer, or one that comes unasked, closes the connection, and so does an end that comes before the request has
 been written. An end that comes too early fails the answer; by a close a body is whole only where it has
-neither length nor chunks. Framing that can be read in two ways is refused.
+neither length nor chunks, and over TLS only by one that TLS announces (``close_notify``). Framing that can be
+read in two ways is refused.
 
 Bounds: a head, with all interim ones before it, of ``MAX_HEAD_BYTES`` and ``MAX_FIELDS``; as much of chunk
 framing and trailers between two pieces of a body; ``MAX_INTERIM`` answers of 1xx. Beyond them the answer fails.
 
 A request costs no timer: ``due`` says when the connection has overstayed, and its home looks at that.
 
-Source: RFC 9112 §6.3, §9.3 to §9.6.
+Source: RFC 9112 §6.3, §9.3 to §9.6, §9.8.
 """
 
 import asyncio
+import ssl
 from typing import Protocol
 
 import httptools
@@ -216,13 +218,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The worker sends nothing more; the transport closes on return."""
-        self._end(None)
+        self._end(None, is_told=not self._is_encrypted() or self._is_told())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed."""
         self._unsent = None
         self._home.lost(self)
-        self._end(exc)
+        self._end(exc, is_told=not self._is_encrypted())
         del self._parser  # which holds this connection
 
     def pause_writing(self) -> None:
@@ -277,6 +279,8 @@ class UpstreamConnection(asyncio.Protocol):
         """A piece of the body."""
         answer = self._answer
         assert answer is not None, "parsed while somebody reads"
+        if self._is_in_head:
+            raise _RefusedError("an interim answer with a body")
         self._fruitless_bytes = 0
         answer.unread_bytes += len(body) + PIECE_BYTES
         answer.pieces.append(body)
@@ -330,12 +334,26 @@ class UpstreamConnection(asyncio.Protocol):
             return False
         return not transport.get_write_buffer_size()
 
-    def _end(self, exc: Exception | None) -> None:
-        """The worker has closed or reset the connection."""
+    def _is_encrypted(self) -> bool:
+        return self._transport.get_extra_info("ssl_object") is not None
+
+    def _is_told(self) -> bool:
+        """Did the worker close TLS, too? A bare FIN may come from anybody on the way."""
+        try:
+            return not self._transport.get_extra_info("ssl_object").read(1)
+        except ssl.SSLError as error:
+            return isinstance(error, ssl.SSLZeroReturnError)
+
+    def _end(self, exc: Exception | None, *, is_told: bool) -> None:
+        """The worker has closed or reset the connection.
+
+        Args:
+            is_told: by the worker itself, where only it can tell.
+        """
         answer = self._answer
         if answer is None:
             return
-        if exc is None and not self._is_in_head and _is_unframed(answer.headers):
+        if exc is None and is_told and not self._is_in_head and _is_unframed(answer.headers):
             answer.is_ended = True
             self._may_be_kept = False
             self._settle(answer)

@@ -232,6 +232,21 @@ async def test_cancelling_closes_the_connection_at_once(begun: bytes) -> None:
             await gone.wait()
 
 
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+async def test_an_interim_answer_with_a_body_is_none_and_leaves_no_connection(method: str) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 104 X\r\nContent-Length: 5\r\n\r\nhello")
+        await peer.gone()
+        gone.set()
+
+    gone = asyncio.Event()
+    async with stub_worker(script) as worker, upstream() as client:
+        assert await fault_of(client.send(method, f"{worker.url}/", (), b"")) is Fault.MALFORMED
+        async with asyncio.timeout(1):
+            await gone.wait()
+        assert client.num_open == 0
+
+
 async def test_closing_an_answer_closes_its_connection_at_once() -> None:
     async def script(peer: Peer) -> None:
         await peer.send(SSE_HEAD + chunk(b"a"))

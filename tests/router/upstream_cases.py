@@ -92,6 +92,11 @@ BAD = {
     "head too large in one read": HEAD + b"X: " + b"y" * MAX_HEAD_BYTES + b"\r\nContent-Length: 0\r\n\r\n",
     "too many fields": HEAD + b"X: y\r\n" * (MAX_FIELDS + 1) + b"Content-Length: 0\r\n\r\n",
     "interim ones without end": b"HTTP/1.1 100 Continue\r\n\r\n" * (MAX_INTERIM + 1) + OK,
+    "interim with a length": b"HTTP/1.1 104 X\r\nContent-Length: 5\r\n\r\nhello" + OK,
+    "interim with a length, alone": b"HTTP/1.1 104 X\r\nContent-Length: 5\r\n\r\nhello",
+    "interim in chunks": b"HTTP/1.1 199 X\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n" + OK,
+    "interim that takes the answer for its body": b"HTTP/1.1 104 X\r\nContent-Length: %d\r\n\r\n%s" % (len(OK), OK),
+    "early hints with a length": b"HTTP/1.1 103 X\r\nContent-Length: 5\r\n\r\nhello" + OK,
     "large interim ones": (b"HTTP/1.1 103 X\r\nX: " + b"y" * 9000 + b"\r\n\r\n") * 8 + OK,
     "trailers without end": CHUNKED + b"1\r\na\r\n0\r\n" + b"X: y\r\n" * MAX_HEAD_BYTES,
 }  # fmt: skip

@@ -42,6 +42,7 @@ from router.config_sources import (
 from router.event_topics import tells_workers_apart
 from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
+from router.worker_tls import WorkerTls
 from scoring import PolicyName, RateName, with_hit_weights
 
 __all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
@@ -267,6 +268,7 @@ class RouterConfig(BaseSettings):
         events: event endpoints of every worker that has none of its own here, in place of those that the engine
             tells.
         worker_token: sent as bearer token in the router's own calls to workers.
+        worker_tls: whom the router trusts at `https`, and who it says that it is.
         engine: rates that the cost is made of.
         storage: what is believed of storage that workers share.
         names_worker: tell clients in headers which rank served them.
@@ -285,6 +287,7 @@ class RouterConfig(BaseSettings):
     workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(_listed)] = ()
     events: EventEndpoints | None = None
     worker_token: SecretStr | None = None
+    worker_tls: WorkerTls = WorkerTls()
     policy: PolicyName = PolicyName.COST
     tokenizers: dict[str, Path] = Field(default_factory=dict)
     tokenizer_backend: TokenizerChoice = TokenizerChoice.AUTO

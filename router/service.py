@@ -34,6 +34,7 @@ from router.connections import ConnectionGuard, ConnectionLimits
 from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
+from router.dialer import Dialer
 from router.exchange import Relay
 from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
@@ -78,6 +79,8 @@ async def serve(config: RouterConfig) -> None:
         router = await stack.enter_async_context(_router(config))
         logger.info("data port at http://%s", address_of(data_socket))
         logger.info("control port at http://%s", address_of(control_socket))
+        if not config.worker_tls.verify:
+            logger.warning("worker_tls.verify is false: certificates of workers are not checked")
         if not config.workers:
             logger.info("no workers yet: add --worker or POST /workers on the control port")
         await _run(router, config, (data_socket, control_socket), stop)
@@ -124,9 +127,14 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         registry.add(worker, entry.url, now, named, entry.named_pool())
     async with AsyncExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
-        upstream = await stack.enter_async_context(open_upstream(_upstream_timeouts(config)))
+        dialer = Dialer(asyncio.get_running_loop(), config.worker_tls.context())
+        upstream = await stack.enter_async_context(
+            open_upstream(_upstream_timeouts(config), dialer)
+        )
         token = None if config.worker_token is None else config.worker_token.get_secret_value()
-        prober = await stack.enter_async_context(open_prober(_probe_timeouts(config), token, hops))
+        prober = await stack.enter_async_context(
+            open_prober(_probe_timeouts(config), token, hops, dialer)
+        )
         times = WatchTimes(config.health.interval_s, config.health.refresh_s)
         watcher = Watcher(registry, shelf, prober, times, Random())
         reader = PromptReader(shelf, executor, counters)
@@ -251,7 +259,7 @@ async def _cut(server: PortServer, stop: "_StopSignal", finish_s: float) -> None
 
 
 def _quieten_libraries() -> None:
-    """No line a probe, and none that repeats what the router counts: an answer that was left unfinished."""
+    """No line a dump, and none that repeats what the router counts: an answer that was left unfinished."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
     server = logging.getLogger("uvicorn.error")
     server.setLevel(logging.WARNING)

@@ -21,6 +21,7 @@ from scoring.decision_json import decision_record
 from scripts.reference.command_line import flags
 from tests.docs.pages import ROOT, Block, blocks
 
+CERTIFICATES = {"ca_file": "authority.pem", "cert_file": "router.pem", "key_file": "router.key"}
 CHART = ROOT / "helm" / "kvroute" / "values.yaml"
 
 
@@ -44,9 +45,11 @@ def test_yaml_configures(block: Block, tmp_path: Path) -> None:
 
 
 def load(contents: dict[str, Any], file: Path) -> None:
-    """Load a router's configuration; its tokenizers are taken to be there."""
+    """Load a router's configuration; its tokenizers and its certificates are taken to be there."""
     for name in contents.get("tokenizers", {}):
         contents["tokenizers"][name] = str(bundled_model_dir())
+    for name in contents.get("worker_tls", {}).keys() & CERTIFICATES.keys():
+        contents["worker_tls"][name] = str(ROOT / "tests" / "data" / "tls" / CERTIFICATES[name])
     file.write_text(yaml.safe_dump(contents), encoding="utf-8")
     load_config(file, {}, {})
 

@@ -21,7 +21,7 @@ from router.shelf import Rung, Shelved
 from router.sibling import SiblingError, Siblings
 from tests.indexer.loopback import Changes, LoopbackPublisher
 from tests.router.brains import described, fleet, source
-from tests.router.test_control_app import control
+from tests.router.control_port import control
 
 QUICK = SocketLimits(tick_s=0.02, reconnect_s=0.01, reconnect_max_s=0.05)
 

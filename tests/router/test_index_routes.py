@@ -28,7 +28,7 @@ from router.fleet_debug import FleetDebug
 from router.index_dump import dump_index
 from router.index_routes import index_routes
 from tests.router.brains import TestFleet, described, fleet, source
-from tests.router.test_control_app import control
+from tests.router.control_port import control
 
 TOKENS = list(range(100, 116))
 HASHES = [1, 2, 3, 4]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol import PoolName, StorageUse, WorkerId, WorkerSpec
 from router.discovery import WorkerAnswers, describe_worker
 from router.storage_use import with_named_pool
-from tests.router.test_discovery import MODELS, SGLANG
+from tests.router.worker_answers import MODELS, SGLANG
 from worker.config import WorkerConfig
 from worker.server_info import WorkerIdentity
 

@@ -168,8 +168,9 @@ class Exchange:
             answer.close()
 
     async def _send(self, lease: Lease) -> UpstreamAnswer:
-        """Send the request. A kept connection that was closed while idle shows as one that breaks before any
-        answer, so the first that does is followed by one more try on the same rank."""
+        """Send the request. A kept connection that was closed while idle shows as one that breaks at once,
+        so the first that does is followed by one more try on the same rank. A worker that cannot be connected
+        to for that try did not idle: it has died."""
         forward, plan = self._forward, lease.plan
         headers = forward.headers
         if plan.num_ranks > 1:
@@ -183,7 +184,11 @@ class Exchange:
                 raise
         self._has_refreshed = True
         self._relay.counters.retries[RetryReason.FRESH_CONNECTION] += 1
-        return await self._relay.upstream.send(forward.method, url, headers, forward.body)
+        try:
+            return await self._relay.upstream.send(forward.method, url, headers, forward.body)
+        except UpstreamError as error:
+            self._num_deaths += error.fault is Fault.CONNECT
+            raise
 
     def _after_fault(self, lease: Lease, fault: Fault) -> Lease | None:
         """Another rank after no answer. What may have been begun is repeated only if that does no harm, and

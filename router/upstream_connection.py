@@ -38,6 +38,7 @@ MAX_FIELDS = 512
 MAX_INTERIM = 16
 JOINED_BYTES = 16 * 1024  # up to here head and body are copied into one buffer
 WRITE_BYTES = 256 * 1024  # of a larger body, handed to the transport at once
+STALE_S = 1.0  # after a request: a connection that breaks later was not closed while it idled
 NEVER = float("inf")
 _CODING = b"transfer-encoding"
 _FRAMINGS = frozenset({_CODING, b"content-length"})
@@ -69,6 +70,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_answer",
+        "_asked_at",
         "_fruitless_bytes",
         "_has_coding",
         "_has_served",
@@ -100,6 +102,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._answer: UpstreamAnswer | None = None
         self._headers: list[RawHeader] = []
         self._unsent: memoryview | None = None
+        self._asked_at = 0.0
         self._fruitless_bytes = 0  # read since the request, or a piece of the body, was complete
         self._interim_bytes = 0
         self._num_interim = 0
@@ -130,6 +133,7 @@ class UpstreamConnection(asyncio.Protocol):
             answer.fail(Fault.RESET, "closed before the request", is_stale=self._has_served)
             return answer
         self._answer = answer
+        self._asked_at = self._loop.time()
         self._headers = []
         self._fruitless_bytes = self._interim_bytes = self._num_interim = 0
         self._is_head_request = is_head_request
@@ -365,10 +369,14 @@ class UpstreamConnection(asyncio.Protocol):
     def _fail(self, fault: Fault, detail: str) -> None:
         answer, self._answer = self._answer, None
         assert answer is not None, "somebody waits"
-        has_bytes = self._fruitless_bytes > 0 or not self._is_in_head
-        is_stale = fault is Fault.RESET and self._has_served and not has_bytes
+        is_stale = fault is Fault.RESET and self._has_served and self._is_unanswered()
         self.close()
         answer.fail(fault, detail, is_stale=is_stale)
+
+    def _is_unanswered(self) -> bool:
+        """Has the request gone out this moment, and not a byte come?"""
+        has_bytes = self._fruitless_bytes > 0 or not self._is_in_head
+        return not has_bytes and self._loop.time() - self._asked_at <= STALE_S
 
     def _write_on(self) -> None:
         """Hand over more of a large body."""

@@ -19,8 +19,8 @@ class UpstreamError(Exception):
     Attributes:
         fault: how.
         detail: in words.
-        is_stale: the connection had served before and broke without a byte of this answer: perhaps it was
-            closed while idle, and the request never seen.
+        is_stale: the connection had served before and broke without a byte of this answer, at most
+            ``STALE_S`` after the request went out: perhaps it was closed while idle, and the request never seen.
     """
 
     def __init__(self, fault: Fault, detail: str, *, is_stale: bool = False) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.upstream import Fault, UpstreamError
 from router.upstream_answer import HIGH_WATER_BYTES
-from router.upstream_connection import WRITE_BYTES
+from router.upstream_connection import STALE_S, WRITE_BYTES
 from tests.router.upstream_cases import BAD, CHUNKED, GOOD, HEAD, OK, Good
 from tests.router.upstream_line import Line, Seen, seen
 
@@ -276,6 +276,22 @@ async def test_a_reused_connection_that_brings_nothing_may_have_been_closed_befo
     with pytest.raises(UpstreamError) as error:
         await answer.begun()
     assert (error.value.fault, error.value.is_stale) == (Fault.RESET, is_stale)
+
+
+@pytest.mark.parametrize(("after_s", "is_stale"), [(STALE_S - 0.1, True), (STALE_S + 0.1, False)])
+async def test_a_connection_that_breaks_within_the_work_was_not_closed_before(
+    after_s: float, is_stale: bool
+) -> None:
+    line = Line()
+    line.ask()
+    line.feed([OK])
+    line.clock.ahead_s = 100.0
+    answer = line.ask()
+    line.clock.ahead_s += after_s
+    line.close(ConnectionResetError("reset"))
+    with pytest.raises(UpstreamError) as error:
+        await answer.begun()
+    assert error.value.is_stale is is_stale
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

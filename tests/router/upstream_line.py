@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from router.headers import RawHeader
 from router.upstream import Fault, UpstreamAnswer, UpstreamError, UpstreamTimeouts
@@ -70,6 +71,19 @@ class HandTransport(asyncio.Transport):
         self.is_aborted = True
 
 
+class HandClock:
+    """What a connection needs of the running loop, ahead of its time by ``ahead_s``."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.create_future = self._loop.create_future
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        """The loop's time, moved."""
+        return self._loop.time() + self.ahead_s
+
+
 @dataclass
 class Seen:
     """What became of an answer."""
@@ -89,7 +103,8 @@ class Line:
         self.transport = HandTransport(room)
         self.num_released = 0
         self.num_lost = 0
-        loop = asyncio.get_running_loop()
+        self.clock = HandClock()
+        loop = cast("asyncio.AbstractEventLoop", self.clock)
         self.connection = UpstreamConnection(self, loop, TIMEOUTS)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

@@ -84,6 +84,10 @@ class Backlog:
         """How far the stream can be believed, after what waits."""
         self._then(rank, now, lambda at: self._sink.set_trust(rank, trust, at))
 
+    def wants_rebuild(self, rank: Rank, now: float) -> bool:
+        """See ``ClaimSink``."""
+        return self._sink.wants_rebuild(rank, now)
+
     def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
         """See ``ClaimSink``."""
         return self._sink.shrink(rank, medium, max_blocks, now)

@@ -26,6 +26,12 @@ class ClaimSink(Protocol):
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         """How far the rank's stream can be believed from here on: told when it changes, and after ``forget``."""
 
+    def wants_rebuild(self, rank: Rank, now: float) -> bool:
+        """Whether the rank's claims were dropped without any event, so that a replay from 0 would bring them back.
+
+        To be asked again and again; no longer once the rank has been forgotten.
+        """
+
     def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
         """All that the rank holds on a medium is about to be cleared: drop up to so many blocks of it.
 

@@ -133,6 +133,11 @@ class FleetIndex:
         else:
             self._pools.record_loss(rank.worker, now)
 
+    def wants_rebuild(self, rank: Rank, now: float) -> bool:
+        """Whether the rank was purged, so that a replay from 0 would bring back what it truly holds."""
+        book = self._books.get(rank)
+        return book is not None and book.wants_rebuild(now)
+
     def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
         """Drop up to so many blocks of a medium that is about to be cleared; O(``max_blocks``).
 

@@ -25,6 +25,7 @@ class Inquiry:
         has_buffer: the publisher was heard to replay something, in answer to whatever.
         is_late: the first reply to it came later than asked.
         is_short: the publisher's buffer is known not to reach back to what is missing; it never will again.
+        is_purged: no claim rests on what was heard, although the stream goes on.
         is_same: the last number was replayed with the same payload.
         is_far_asked: about a number far beyond, without an answer so far.
         repair: when to ask again for what was given up.
@@ -41,6 +42,7 @@ class Inquiry:
         "has_reply",
         "is_far_asked",
         "is_late",
+        "is_purged",
         "is_same",
         "is_short",
         "last_live",
@@ -67,6 +69,7 @@ class Inquiry:
         self.has_buffer = False
         self.is_late = False
         self.is_short = False
+        self.is_purged = False
         self.is_same = False
         self.is_far_asked = False
         self.repair = RepairClock(limits.repair_s, limits.repair_max_s)
@@ -124,12 +127,17 @@ class Inquiry:
         if self.has_replay:
             self.repair.schedule(now)
 
-    def begin_repair_if_due(self, now: float) -> bool:
-        """Whether to ask for all from 0, because something is missing that this may bring."""
-        if self._position.standing is Trust.EXACT:
-            self.repair.cancel()
-        elif self._position.is_repairable and not self.is_short:
+    def begin_repair_if_due(self, now: float, *, is_purged: bool = False) -> bool:
+        """Whether to ask for all from 0, because something is missing that this may bring.
+
+        Args:
+            is_purged: all claims are missing, so that whatever is left in the publisher's buffer brings some.
+        """
+        self.is_purged = is_purged
+        if is_purged or (self._position.is_repairable and not self.is_short):
             self.repair.ensure(now)
+        elif self._position.standing is Trust.EXACT:
+            self.repair.cancel()
         if not self.repair.begin_if_due(now):
             return False
         self.forgive()

@@ -40,6 +40,8 @@ class IndexLimits:
         unreachable_s: without a connection to its event socket for so long, while its worker answers, a
             rank counts as unreachable.
         contradictions: reports in a row that fall short of the claims before the rank is purged.
+        rebuild_every_s: a rank that was purged is rebuilt by a replay from 0; when it is purged again, no sooner than
+            so long afterwards.
         settle_s: how long an unexplained hit waits for events that are under way.
         unexplained_hits: such reports before they make a finding.
         finding_hold_s: a finding clears when its cause has not been seen for so long.
@@ -68,6 +70,7 @@ class IndexLimits:
     silence_bound_s: float = 60.0
     unreachable_s: float = 30.0
     contradictions: int = 3
+    rebuild_every_s: float = 600.0
     settle_s: float = 2.0
     unexplained_hits: int = 3
     finding_hold_s: float = 600.0

@@ -23,6 +23,7 @@ from indexer.match import Geometry, Prompt, RankMatch
 from indexer.owed_events import OwedEvents
 from indexer.predictions import withdraw
 from indexer.prompt_blocks import PromptBlocks
+from indexer.purges import Purges
 from indexer.rank_state import RankState
 from indexer.shortfalls import Shortfalls, Wrong
 from indexer.snapshots import RankSnapshot
@@ -85,6 +86,7 @@ class RankBook:
         self.audit = HitAudit(self.ledger, self.dispatches, limits)
         self.owed = OwedEvents(self.ledger)
         self.shortfalls = Shortfalls(self.ledger, limits)
+        self.purges = Purges(limits.rebuild_every_s)
         self.strange_removals = StrangeRemovals()
         self.last_seq: int | None = None  # of the last batch that is applied as a whole
         self.num_losses = 0
@@ -137,7 +139,7 @@ class RankBook:
         self._settle_lookups()
         self.heard_since = now
         self.dispatches.clear()
-        self._reset_suspicions()
+        self._reset_suspicions(reason, now)
         self.owed.parity.clear()
 
     def record_loss(self, now: float, cause: LossCause) -> None:
@@ -247,6 +249,10 @@ class RankBook:
             return Trust.JOINED
         return said
 
+    def wants_rebuild(self, now: float) -> bool:
+        """Whether a replay from 0 would bring back what a purge dropped."""
+        return self.purges.wants_rebuild(now, is_contradicted=self._is_contradicted)
+
     def is_silent(self, now: float) -> bool:
         """Whether the rank owes events and has published nothing for too long."""
         return self.owed.is_silent(now, self._limits.silence_bound_s)
@@ -348,13 +354,17 @@ class RankBook:
         self._is_contradicted = False
         self.losses.clear()
         self.shortfalls.clear()
+        self.purges.clear()
         self.owed.parity.clear()
 
-    def _reset_suspicions(self) -> None:
+    def _reset_suspicions(self, reason: ForgetReason, now: float) -> None:
         self._is_contradicted = False
         self._is_incomplete = False
         self.losses.clear()
         self.owed.forgive()
+        if reason is not ForgetReason.REBUILT:
+            self.purges.clear()
+        self.purges.note_rebuilt(now)
         self.shortfalls.clear()
         self.audit.clear()
         self.strange_removals = StrangeRemovals()
@@ -369,6 +379,7 @@ class RankBook:
         if wrong is None or self.ledger.has_sparse_groups:
             return  # with sparse groups a hit needs more than the claims, which may be true
         self.evidence.counters.purges += 1
+        self.purges.note(wrong, self.shortfalls.rows[wrong])
         self._is_contradicted = self._is_incomplete = True
         self.ledger.clear(now)
         self._settle_slot()

@@ -71,11 +71,13 @@ class Row:
 
     Attributes:
         count: rows so far that showed the same.
+        is_storing: the engine was heard to store something since the first of them was decided.
     """
 
     shortfalls: tuple[Shortfall, ...]
     at: float
     count: int
+    is_storing: bool
 
 
 class Shortfalls:
@@ -122,7 +124,7 @@ class Shortfalls:
         wrong = Wrong.SILENT_CLEAR if self._is_silent_clear() else Wrong.CONTRADICTION
         before = self.rows.get(wrong)
         count = 1 if before is None else before.count + 1
-        self.rows[wrong] = Row(tuple(self._proven), now, count)
+        self.rows[wrong] = Row(tuple(self._proven), now, count, self._is_storing())
         self.agree()
         return wrong
 
@@ -174,6 +176,8 @@ class Shortfalls:
             return False
         if len({s.missing for s in row}) < len(row):
             return False
+        return not self._is_storing() or any(self._was_stored_again(s.missing) for s in row)
+
+    def _is_storing(self) -> bool:
         stored_at = self._ledger.last_gpu_store_at
-        is_storing = stored_at is not None and stored_at > row[0].decided_at
-        return not is_storing or any(self._was_stored_again(s.missing) for s in row)
+        return stored_at is not None and stored_at > self._proven[0].decided_at

@@ -173,7 +173,9 @@ class SourceFeed:
                 return self._end(ReplayEnding.CUT, now)
         if self._is_connected:
             for dp_rank, stream in self._streams.items():
-                self._deliver(dp_rank, stream, stream.on_tick(now), now)
+                is_purged = self._sink.wants_rebuild(self._rank(dp_rank), now)
+                asked = stream.on_tick(now, is_purged=is_purged)
+                self._deliver(dp_rank, stream, asked, now)
         return self._converse(now)
 
     def resume(

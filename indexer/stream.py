@@ -162,12 +162,12 @@ class EventStream:
             case _:
                 return self._give_up(ending, now)
 
-    def on_tick(self, now: float) -> list[StreamAction]:
-        """Time passes on a connected stream: repair claims in doubt, look behind a silence."""
+    def on_tick(self, now: float, *, is_purged: bool = False) -> list[StreamAction]:
+        """Time passes on a connected stream: bring back what was lost or purged, look behind a silence."""
         inquiry = self._inquiry
         if inquiry.mode is not Mode.FOLLOW or not inquiry.has_replay:
             return []
-        if inquiry.begin_repair_if_due(now):
+        if inquiry.begin_repair_if_due(now, is_purged=is_purged):
             return [inquiry.ask(Mode.REBUILD if self.position.next_seq else Mode.JOIN, 0)]
         if self._quiet_since is not None and now - self._quiet_since >= self._quiet_s:
             inquiry.forgive()
@@ -269,7 +269,7 @@ class EventStream:
 
     def _on_rebuild_starts(self, first_seq: int) -> list[StreamAction]:
         self._inquiry.repair.cancel()  # until it is known what this replay leaves in doubt
-        if first_seq > 0:  # the buffer no longer reaches back to 0
+        if first_seq > 0 and not self._inquiry.is_purged:  # the buffer no longer reaches back to 0
             self._inquiry.mode, self._inquiry.is_late = Mode.GAP, True
             return []
         self.counters.rebuilds += 1

@@ -117,6 +117,10 @@ class Tap:
         """See ``ClaimSink``."""
         self._index.set_trust(rank, trust, now)
 
+    def wants_rebuild(self, rank: Rank, now: float) -> bool:
+        """See ``ClaimSink``."""
+        return self._index.wants_rebuild(rank, now)
+
     def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
         """See ``ClaimSink``."""
         return self._index.shrink(rank, medium, max_blocks, now)

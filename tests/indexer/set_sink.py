@@ -25,6 +25,7 @@ class SetSink:
         causes: of the losses, in order.
         trust: as last told; ``trust_changes`` lists what was told, in order.
         batches: what was applied, in order.
+        purged: ranks that a replay from 0 is wanted for; a forget ends it.
         calls: names of all calls, in order.
     """
 
@@ -38,6 +39,7 @@ class SetSink:
         self.forgets: list[tuple[Rank, ForgetReason]] = []
         self.batches: list[tuple[Rank, EventBatch]] = []
         self.calls: list[str] = []
+        self.purged: set[Rank] = set()
 
     def apply(self, rank: Rank, batch: EventBatch, now: float, seq: int | None = None) -> None:
         self.calls.append("apply")
@@ -56,6 +58,7 @@ class SetSink:
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
         self.calls.append("forget")
         self.claims[rank].clear()
+        self.purged.discard(rank)
         self.forgets.append((rank, reason))
         self._on_change()
 
@@ -70,6 +73,9 @@ class SetSink:
         self.trust[rank] = trust
         self.trust_changes.append((rank, trust))
         self._on_change()
+
+    def wants_rebuild(self, rank: Rank, now: float) -> bool:
+        return rank in self.purged
 
     def shrink(self, rank: Rank, medium: str, max_blocks: int, now: float) -> bool:
         return True

@@ -7,6 +7,7 @@
     garbled         the end marker, after replies that are none
     connected, disconnected
     tick 10         time passes, to the tenth second
+    tick 10 purged  the same, and no claim is left of what was heard
     resume 7 exact  claims were loaded that rest on number 7, whose rank was exact
 
 A number may be followed by ``b`` (another process: other bytes), ``?`` (an unreadable payload), ``!`` (the
@@ -104,7 +105,7 @@ def _take(stream: EventStream, verb: str, words: list[str], now: float) -> Seque
             stream.resume(int(words[0]), _digests(int(words[0])), Trust(words[1]))
             return []
         case "tick":
-            return stream.on_tick(now)
+            return stream.on_tick(now, is_purged="purged" in words)
         case _:
             return stream.on_replay_end(_ENDINGS[verb], now)
 

@@ -135,6 +135,46 @@ SCRIPTS = {
         tick 0.5        ->
         tick 29         -> replay 1             | degraded
     """,
+    "a purged rank is rebuilt": """
+        live 0 1        -> apply 0, apply 1     | exact
+        tick 0.5 purged ->
+        tick 10.5 purged -> replay 0             | rebuilding
+        live 2          ->
+        reply 0 1       -> forget rebuilt, apply 0, apply 1
+        end             -> apply 2              | exact
+        tick 11         ->
+    """,
+    "a purged rank is rebuilt from where the buffer begins": """
+        live 0 1 2      -> apply 0, apply 1, apply 2
+        tick 0.5 purged ->
+        tick 10.5 purged -> replay 0
+        reply 1 2       -> forget rebuilt, apply 1, apply 2
+        end             ->                      | joined
+        tick 11         ->
+        tick 25         -> replay 2
+        reply 2         ->
+        end             ->
+        tick 40 purged  ->
+        tick 50 purged  -> replay 0
+    """,
+    "a rebuild of a purged rank that fails is tried again, ever more seldom": """
+        live 0          -> apply 0
+        tick 0.5 purged ->
+        tick 10.5 purged -> replay 0             | rebuilding
+        fail            ->                      | exact
+        tick 30 purged  -> replay 0             | exact
+        fail            ->                      | exact
+        tick 31 purged  -> replay 0             | rebuilding
+    """,
+    "a purge that is over before it is due needs no rebuild": """
+        live 0          -> apply 0
+        tick 0.5 purged ->
+        tick 0.9        ->
+        tick 12         -> replay 0             | exact
+        reply 0         ->
+        end             ->
+        tick 13         ->
+    """,
     "a full clear ends every doubt": """
         live 0          -> apply 0
         live 3          -> replay 1

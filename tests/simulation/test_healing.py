@@ -1,4 +1,4 @@
-"""What was never heard, or was given up, comes back by traffic: one pass of it, with no replay.
+"""What was never heard, or was given up, comes back: by a replay, or by one pass of traffic with no replay.
 
 Conversations live at a rank each and go on there. When each has gone on once, what the engines hold of them is
 credited again, and hardly anything else is. That holds for every fleet whose GPU pools hold the
@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from indexer import IndexLimits, Trust
+from indexer import ForgetReason, IndexLimits, Trust
 from protocol import Rank
 from tests.simulation.fleet_scenario import HEALTHY, Replay, Scenario
 from tests.simulation.fleet_world import Ask, FleetWorld
@@ -26,13 +26,15 @@ NUM_FLEETS = 24
 class Conversations:
     """Some prompts that share beginnings, each at home at a rank, in a fleet without replay."""
 
-    def __init__(self, seed: int, *, is_late: bool, has_room: bool) -> None:
+    def __init__(
+        self, seed: int, *, is_late: bool, has_room: bool, replay: Replay = Replay.NONE
+    ) -> None:
         rng = Random(seed)
         drawn = Scenario.draw(rng)
         engines = {n: _roomy(one) if has_room else one for n, one in drawn.engines.items()}
         scenario = replace(
-            drawn, engines=engines, replay=Replay.NONE, faults=HEALTHY, is_late=is_late,
-            num_prefixes=12, extra_keys=(None,),
+            drawn, engines=engines, replay=replay, faults=HEALTHY, is_late=is_late,
+            num_prefixes=12, extra_keys=(None,), buffer_steps=6 if replay is Replay.TRUNCATED else 100_000,
         )  # fmt: skip
         self.world = world = FleetWorld(seed, scenario, IndexLimits())
         if not is_late:
@@ -100,6 +102,24 @@ def after_a_purge(seed: int, *, has_room: bool) -> tuple[int, int, int]:
     return talks.credit()
 
 
+def purged_once(seed: int, replay: Replay) -> Conversations:
+    """Reports contradict the claims until a rank has been purged; then it is rebuilt, without traffic."""
+    talks = Conversations(seed, is_late=False, has_room=True, replay=replay)
+    world = talks.world
+    for _ in range(3):
+        talks.go_on()
+    world.reported = lambda usage: usage.cached_tokens if num_purges(talks) else 0
+    for _ in range(3):
+        talks.go_on()
+    world.agenda.run_until(world.now + 15.0)
+    world.check()
+    return talks
+
+
+def num_purges(talks: Conversations) -> int:
+    return sum(state.purges for state in talks.world.index.rank_states(talks.world.now))
+
+
 def assert_healed(held: int, credited: int, false: int) -> None:
     assert credited >= LEAST_CREDITED * held, (credited, held)
     assert false <= MOST_FALSE * (credited + false), (false, credited)
@@ -119,3 +139,26 @@ def test_one_pass_heals_fleets_under_pressure(
 ) -> None:
     found = [what_happened(seed, has_room=False) for seed in range(NUM_FLEETS)]
     assert_healed(*map(sum, zip(*found, strict=True)))
+
+
+@pytest.mark.parametrize("seed", range(NUM_FLEETS))
+def test_a_replay_undoes_a_purge(seed: int) -> None:
+    talks = purged_once(seed, Replay.FULL)
+    held, credited, false = talks.credit()
+    assert (credited, false) == (held, 0)
+    for state in talks.world.index.rank_states(talks.world.now):
+        assert state.purges <= 1
+        assert state.resets.get(ForgetReason.REBUILT, 0) == state.purges
+        assert state.trust is Trust.EXACT
+
+
+@pytest.mark.parametrize("seed", range(NUM_FLEETS))
+def test_a_replay_of_a_short_buffer_credits_nothing_false(seed: int) -> None:
+    talks = purged_once(seed, Replay.TRUNCATED)
+    held, credited, false = talks.credit()
+    assert 0 < credited <= held
+    assert false == 0
+
+
+def test_ranks_are_purged_at_all() -> None:
+    assert sum(num_purges(purged_once(seed, Replay.FULL)) for seed in range(6)) > 3

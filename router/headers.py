@@ -16,6 +16,7 @@ RawHeader = tuple[bytes, bytes]
 REQUEST_ID = b"x-request-id"
 DP_RANK = b"x-data-parallel-rank"
 MAX_REQUEST_ID = 128
+BODILESS = frozenset({204, 304})  # answers without a body, whatever they declare
 
 _HOP_BY_HOP = frozenset(
     {
@@ -36,7 +37,6 @@ _NOT_FORWARDED = _HOP_BY_HOP | _REMADE
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LOCATIONS = frozenset({b"location", b"content-location"})
-_BODILESS = frozenset({204, 304})
 
 
 class RequestHead(NamedTuple):
@@ -118,7 +118,7 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
     relayed: list[RawHeader] = []
     dropped: set[bytes] = set()
     is_stream = is_coded = has_length = has_location = False
-    has_no_length = status in _BODILESS
+    has_no_length = status in BODILESS
     for written, value in raw:
         name = written.lower()
         if name in _HOP_BY_HOP:

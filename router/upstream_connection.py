@@ -6,7 +6,8 @@
 
 A request and what its answer leaves behind are never mixed up with the next: a byte beyond the end of an
 answer, or one that comes unasked, closes the connection, and so does an end that comes before the request has
-been written. An end that comes too early fails the answer; by a close a body is whole only where it has
+been written. One that comes when the next request is out cannot be told from that one's answer: so what answers
+HEAD, and a 204 or 304 that declares a body, is the last on its connection, for some workers send it. An end that comes too early fails the answer; by a close a body is whole only where it has
 neither length nor chunks, and over TLS only by one that TLS announces (``close_notify``). Framing that can be
 read in two ways is refused.
 
@@ -24,7 +25,8 @@ from typing import Protocol
 
 import httptools
 
-from router.headers import RawHeader, is_sendable
+from router.answer_framing import CODING, declares_body, is_unframed, num_bytes
+from router.headers import BODILESS, RawHeader, is_sendable
 from router.upstream_answer import (
     HIGH_WATER_BYTES,
     PIECE_BYTES,
@@ -40,8 +42,6 @@ JOINED_BYTES = 16 * 1024  # up to here head and body are copied into one buffer
 WRITE_BYTES = 256 * 1024  # of a larger body, handed to the transport at once
 STALE_S = 1.0  # after a request: a connection that breaks later was not closed while it idled
 NEVER = float("inf")
-_CODING = b"transfer-encoding"
-_FRAMINGS = frozenset({_CODING, b"content-length"})
 
 
 class Home(Protocol):
@@ -201,10 +201,7 @@ class UpstreamConnection(asyncio.Protocol):
         was_in_head = self._is_in_head
         self._fruitless_bytes += len(data)
         try:
-            if self._is_head_request:
-                self._feed_singly(data, answer)
-            else:
-                self._parser.feed_data(data)
+            self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._may_be_kept = False
             if not answer.is_ended:
@@ -252,7 +249,7 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._is_in_head:
             self._fruitless_bytes += len(name) + len(value)
             return
-        if len(name) == len(_CODING) and name.lower() == _CODING:
+        if len(name) == len(CODING) and name.lower() == CODING:
             if self._has_coding or value.strip().lower() != b"chunked":
                 raise _RefusedError("a transfer coding other than chunked")
             self._has_coding = True
@@ -276,8 +273,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_in_head = False
         self._fruitless_bytes = 0
         if self._is_head_request:
-            self._may_be_kept = self._parser.should_keep_alive()
             answer.is_ended = True
+            raise _RefusedError("a body, for the parser cannot be told that none follows")
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -293,8 +290,11 @@ class UpstreamConnection(asyncio.Protocol):
         """The answer is whole, or an interim one is. Only in here the parser knows of keeping alive."""
         if self._is_in_head or self._answer is None:
             return
-        self._may_be_kept = self._parser.should_keep_alive()
-        self._answer.is_ended = True
+        answer = self._answer
+        answer.is_ended = True
+        self._may_be_kept = self._parser.should_keep_alive() and (
+            answer.status not in BODILESS or not declares_body(answer.headers)
+        )
 
     # The rest
 
@@ -302,23 +302,14 @@ class UpstreamConnection(asyncio.Protocol):
         self._num_interim += 1
         if status == 101 or self._num_interim > MAX_INTERIM:
             raise _RefusedError("another protocol, or too many interim answers")
-        self._interim_bytes += _num_bytes(self._headers)
+        self._interim_bytes += num_bytes(self._headers)
         self._headers = []
         self._has_coding = False
 
     def _measure(self) -> None:
         """More came than a head may have: how much of it is head?"""
-        if self._interim_bytes + _num_bytes(self._headers) > MAX_HEAD_BYTES:
+        if self._interim_bytes + num_bytes(self._headers) > MAX_HEAD_BYTES:
             raise _RefusedError(f"a head of more than {MAX_HEAD_BYTES} bytes")
-
-    def _feed_singly(self, data: bytes, answer: UpstreamAnswer) -> None:
-        """Byte by byte: the parser cannot be told that a length or chunks are followed by no body."""
-        for at in range(len(data)):
-            self._parser.feed_data(data[at : at + 1])
-            if answer.is_ended:
-                self._may_be_kept &= at + 1 == len(data)
-                self._parser = httptools.HttpResponseParser(self)
-                return
 
     def _settle(self, answer: UpstreamAnswer) -> None:
         """The answer is whole: the connection is free, or of no more use."""
@@ -357,7 +348,7 @@ class UpstreamConnection(asyncio.Protocol):
         answer = self._answer
         if answer is None:
             return
-        if exc is None and is_told and not self._is_in_head and _is_unframed(answer.headers):
+        if exc is None and is_told and not self._is_in_head and is_unframed(answer.headers):
             answer.is_ended = True
             self._may_be_kept = False
             self._settle(answer)
@@ -386,12 +377,3 @@ class UpstreamConnection(asyncio.Protocol):
             piece, rest = self._unsent[:WRITE_BYTES], self._unsent[WRITE_BYTES:]
             self._unsent = rest if len(rest) else None
             self._transport.write(piece)
-
-
-def _num_bytes(headers: list[RawHeader]) -> int:
-    return sum(len(name) + len(value) + 4 for name, value in headers)
-
-
-def _is_unframed(headers: list[RawHeader]) -> bool:
-    """Does the body end with its connection?"""
-    return all(name.lower() not in _FRAMINGS for name, _ in headers)

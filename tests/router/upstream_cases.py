@@ -39,18 +39,21 @@ GOOD = {
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\nLink: </b>\r\n\r\n" + OK, 200, b"hello"
     ),
     "no content": Good(b"HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n", 204, b""),
-    "not modified, with a length": Good(b"HTTP/1.1 304 X\r\nContent-Length: 9\r\n\r\n", 304, b""),
+    "no content, of no bytes": Good(b"HTTP/1.1 204 X\r\nContent-Length: 0\r\n\r\n", 204, b""),
+    "not modified": Good(b"HTTP/1.1 304 X\r\nETag: 1\r\n\r\n", 304, b""),
+    "not modified, with a length": Good(b"HTTP/1.1 304 X\r\nContent-Length: 9\r\n\r\n", 304, b"", is_kept=False),
+    "no content, in chunks": Good(b"HTTP/1.1 204 X\r\nTransfer-Encoding: chunked\r\n\r\n", 204, b"", is_kept=False),
     "no reason": Good(b"HTTP/1.1 404\r\nContent-Length: 1\r\n\r\nx", 404, b"x"),
     "says close": Good(b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nhi", 200, b"hi", is_kept=False),
     "old, with a length": Good(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200, b"hi", is_kept=False),
     "old, kept": Good(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi", 200, b"hi"),
     "until the end": Good(b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\nabc", 200, b"abc", is_kept=False, ends_by_close=True),
     "old, until the end": Good(b"HTTP/1.0 200 OK\r\n\r\nabc", 200, b"abc", is_kept=False, ends_by_close=True),
-    "head, with a length": Good(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n", 200, b"", method="HEAD"),
-    "head, in chunks": Good(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, b"", method="HEAD"),
+    "head, with a length": Good(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n", 200, b"", is_kept=False, method="HEAD"),
+    "head, in chunks": Good(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, b"", is_kept=False, method="HEAD"),
     "head, neither": Good(b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\n", 200, b"", is_kept=False, method="HEAD"),
     "head, after an interim one": Good(
-        b"HTTP/1.1 103 X\r\nLink: </a>\r\n\r\nHTTP/1.1 404 X\r\nContent-Length: 7\r\n\r\n", 404, b"", method="HEAD"
+        b"HTTP/1.1 103 X\r\nLink: </a>\r\n\r\nHTTP/1.1 404 X\r\nContent-Length: 7\r\n\r\n", 404, b"", is_kept=False, method="HEAD"
     ),
 }  # fmt: skip
 

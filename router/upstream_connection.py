@@ -42,6 +42,7 @@ JOINED_BYTES = 16 * 1024  # up to here head and body are copied into one buffer
 WRITE_BYTES = 256 * 1024  # of a larger body, handed to the transport at once
 STALE_S = 1.0  # after a request: a connection that breaks later was not closed while it idled
 NEVER = float("inf")
+_VERSIONS = frozenset({"1.1", "1.0"})
 
 
 class Home(Protocol):
@@ -72,6 +73,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_answer",
         "_asked_at",
         "_fruitless_bytes",
+        "_has_begun",
         "_has_coding",
         "_has_served",
         "_headers",
@@ -79,6 +81,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_interim_bytes",
         "_is_head_request",
         "_is_in_head",
+        "_is_plain",
         "_is_reading_paused",
         "_is_writing_paused",
         "_loop",
@@ -106,10 +109,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._fruitless_bytes = 0  # read since the request, or a piece of the body, was complete
         self._interim_bytes = 0
         self._num_interim = 0
+        self._has_begun = False  # a byte came that is no line end
         self._has_coding = False
         self._has_served = False
         self._is_head_request = False
         self._is_in_head = True
+        self._is_plain = False  # it begins as answers of HTTP/1.1 do
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._may_be_kept = False
@@ -138,7 +143,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._fruitless_bytes = self._interim_bytes = self._num_interim = 0
         self._is_head_request = is_head_request
         self._is_in_head = True
-        self._has_coding = self._may_be_kept = False
+        self._has_begun = self._has_coding = self._may_be_kept = False
         if len(body) <= JOINED_BYTES:
             self._transport.write(head + body)
         elif len(body) <= WRITE_BYTES:
@@ -199,6 +204,11 @@ class UpstreamConnection(asyncio.Protocol):
             self.close()
             return
         was_in_head = self._is_in_head
+        if not self._has_begun:
+            self._is_plain = data.startswith(b"HTTP/1.1 ")
+            if not self._is_plain and data.lstrip(b"\r\n")[:1] not in b"H":
+                self._fail(Fault.MALFORMED, "no answer of HTTP")
+                return
         self._fruitless_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -243,6 +253,7 @@ class UpstreamConnection(asyncio.Protocol):
         """The first byte of an answer; one a request."""
         if self._answer is None or self._answer.is_ended:
             raise _RefusedError("an answer that nobody asked for")
+        self._has_begun = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the head, or of the trailers, which are dropped."""
@@ -263,6 +274,8 @@ class UpstreamConnection(asyncio.Protocol):
             raise _RefusedError(f"more than {MAX_FIELDS} header fields")
         if self._fruitless_bytes > MAX_HEAD_BYTES:
             self._measure()
+        if not self._is_plain or self._num_interim:
+            self._check_version()
         if 100 <= status < 200:
             self._skip(status)
             return
@@ -289,6 +302,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The answer is whole, or an interim one is. Only in here the parser knows of keeping alive."""
         if self._is_in_head or self._answer is None:
+            self._has_begun = False
             return
         answer = self._answer
         answer.is_ended = True
@@ -310,6 +324,12 @@ class UpstreamConnection(asyncio.Protocol):
         """More came than a head may have: how much of it is head?"""
         if self._interim_bytes + num_bytes(self._headers) > MAX_HEAD_BYTES:
             raise _RefusedError(f"a head of more than {MAX_HEAD_BYTES} bytes")
+
+    def _check_version(self) -> None:
+        """The parser takes 0.9 and 2.0, too, and chunks of 1.0, which has none."""
+        version = self._parser.get_http_version()
+        if version not in _VERSIONS or (version == "1.0" and self._has_coding):
+            raise _RefusedError("a version of HTTP other than 1.0 and 1.1, or chunks of 1.0")
 
     def _settle(self, answer: UpstreamAnswer) -> None:
         """The answer is whole: the connection is free, or of no more use."""

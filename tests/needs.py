@@ -10,17 +10,21 @@ import pytest
 STRICT_VARIABLE = "STRICT_TESTS"
 
 
-def module(name: str, *, extra: str) -> ModuleType:
+def module(name: str, *, extra: str, may_be_missing: bool = False) -> ModuleType:
     """Import an optional module, or skip the test.
 
     Args:
         name: the module.
         extra: the extra of this project that installs it.
+        may_be_missing: everywhere, for it needs libraries of the system.
     """
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        lacking(f"needs {name} (pip install kvroute[{extra}]): {error}")
+        reason = f"needs {name} (pip install kvroute[{extra}]): {error}"
+        if may_be_missing:
+            pytest.skip(reason)
+        lacking(reason)
 
 
 def lacking(reason: str) -> NoReturn:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
 from worker.engine_settings import EngineSettings
+from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
 from worker.prefetch import PrefetchLimits, PrefetchPolicy
 from worker.tree import EvictionPolicy, TreeConfig, WritePolicy
 
@@ -63,8 +64,9 @@ class WorkerConfig(BaseModel):
         page_size: tokens a page, which is the block of the events.
         gpu_tokens: device pool of each rank.
         host_tokens: pinned host pool of each rank; None = no host tier.
-        storage: ``none``, ``memory`` (this process) or ``dir:PATH`` (shared by all who name it).
-        storage_pages: bound of the storage; the oldest pages go first.
+        storage: ``none``, ``memory`` (this process), or shared by all who name it: ``dir:PATH`` or
+            ``mooncake://HOST:PORT``, a Mooncake store by its master.
+        storage_pages: bound of the storage; the oldest pages go first. A Mooncake store has its own.
         write_policy: when pages on the device are copied to host.
         write_through_threshold: hits before a node is copied to host; None = the policy's own.
         load_back_threshold: fewer host tokens than this are computed again.
@@ -128,8 +130,10 @@ class WorkerConfig(BaseModel):
     @classmethod
     def _storage_is_known(cls, value: str) -> str:
         is_directory = value.startswith(DIRECTORY_PREFIX) and len(value) > len(DIRECTORY_PREFIX)
-        if value not in ("none", "memory") and not is_directory:
-            raise ValueError("none, memory or dir:PATH")
+        if value.startswith(MOONCAKE_PREFIX):
+            MooncakeAddress.parse(value)
+        elif value not in ("none", "memory") and not is_directory:
+            raise ValueError("none, memory, dir:PATH or mooncake://HOST:PORT")
         return value
 
     @model_validator(mode="after")

@@ -51,9 +51,10 @@ class GenerationEndpoint:
             body = await read_body(receive, self._max_body_bytes)
             call = await self._reader.read(self._api, body, Headers(scope=scope))
             runner = self._ranks.choose(call.dp_rank)
-            with runner.opened(call.request) as answer:
-                written = self._format(call, runner.dp_rank)
-                await while_connected(receive, self._answer(call, answer, written, send))
+            async with self._ranks.storage_at_hand(runner, call.request):
+                with runner.opened(call.request) as answer:
+                    written = self._format(call, runner.dp_rank)
+                    await while_connected(receive, self._answer(call, answer, written, send))
         except ClientGoneError:
             return
         except CALLER_FAULTS as fault:

@@ -103,6 +103,12 @@ class Prefetcher:
         """Host slots reserved by fetches in flight."""
         return sum(prefetch.num_tokens for prefetch in self._in_flight)
 
+    def lookup_pages(self, key: CacheKey) -> list[StoragePage]:
+        """Every page that ``issue`` may ask storage for; nothing is touched. O(tokens)."""
+        if len(key.tokens) < self._limits.threshold:
+            return []
+        return self._tree.storage_pages(None, key)
+
     def issue(self, key: CacheKey, now: float) -> Prefetch | None:
         """Start to fetch what storage holds beyond the tree's match of ``key``.
 

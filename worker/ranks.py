@@ -1,9 +1,13 @@
 """The ranks of one worker, and which of them takes the next request."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 from worker.rank import RankRunner
+from worker.remote_storage import RemoteStorage
+from worker.request import EngineRequest
 from worker.storage import Storage
+from worker.tree import CacheKey
 
 
 class RankSet:
@@ -28,6 +32,19 @@ class RankSet:
         runner = self._runners[self._next]
         self._next = (self._next + 1) % len(self._runners)
         return runner
+
+    @asynccontextmanager
+    async def storage_at_hand(
+        self, runner: RankRunner, request: EngineRequest
+    ) -> AsyncIterator[None]:
+        """What a storage in another process holds of the prompt, as long as the engine may ask for it."""
+        prefetcher = runner.engine.prefetcher
+        if prefetcher is None or not isinstance(self.storage, RemoteStorage):
+            yield
+            return
+        key = CacheKey(request.prompt, request.extra_key, request.cache_salt)
+        async with self.storage.at_hand(prefetcher.lookup_pages(key)):
+            yield
 
     def cut_answers(self) -> None:
         """End everything that is waited for, unfinished."""

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from worker.config import DIRECTORY_PREFIX, WorkerConfig
+from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
 
 ENGINE_VERSION = "0.5.23"
 """SGLang release whose behaviour the simulated engine reproduces."""
-
-_STORAGE_BACKEND = {"none": None, "memory": "memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class WorkerIdentity:
             "max_total_num_tokens": config.gpu_tokens,
             "enable_hierarchical_cache": config.host_tokens is not None,
             "hicache_write_policy": config.write_policy,
-            "hicache_storage_backend": _STORAGE_BACKEND.get(config.storage, "file"),
+            "hicache_storage_backend": _backend(config.storage),
             "hicache_storage_backend_extra_config": self._storage_config(),
             "hicache_storage_prefetch_policy": config.prefetch_policy,
             "version": ENGINE_VERSION,
@@ -59,13 +58,15 @@ class WorkerIdentity:
         }
 
     def _storage_config(self) -> str | None:
-        """As SGLang's flag of the same name has it: JSON. The directory tells who shares it."""
+        """As SGLang's flag of the same name has it: JSON. Directory or master tell who shares it."""
         storage = self.config.storage
         if storage == "none":
             return None
         fields: dict[str, object] = {"prefetch_threshold": self.config.prefetch_threshold}
         if storage.startswith(DIRECTORY_PREFIX):
             fields["directory"] = str(Path(storage.removeprefix(DIRECTORY_PREFIX)).resolve())
+        elif storage.startswith(MOONCAKE_PREFIX):
+            fields |= MooncakeAddress.parse(storage).server_config()
         return json.dumps(fields)
 
     def models(self) -> dict[str, Any]:
@@ -105,3 +106,10 @@ class WorkerIdentity:
         if self.replay_port is not None:
             info["replay_endpoint_port_base"] = self.replay_port
         return info
+
+
+def _backend(storage: str) -> str | None:
+    """As SGLang names storage backends."""
+    if storage in ("none", "memory"):
+        return None if storage == "none" else storage
+    return "mooncake" if storage.startswith(MOONCAKE_PREFIX) else "file"

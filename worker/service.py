@@ -21,9 +21,12 @@ from worker.batch_log import BatchLog
 from worker.config import DIRECTORY_PREFIX, WorkerConfig
 from worker.engine import Engine
 from worker.event_sockets import EventAddress, EventSockets
+from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
+from worker.mooncake_client import open_mooncake
 from worker.publisher import EventPublisher
 from worker.rank import RankRunner
 from worker.ranks import RankSet
+from worker.remote_storage import RemoteStorage
 from worker.server_info import WorkerIdentity
 from worker.storage import DirectoryStorage, MemoryStorage, Storage
 from worker.vocabulary import Vocabulary, vocabulary_of
@@ -89,9 +92,11 @@ async def running_worker(
     if model is None:
         model = await asyncio.to_thread(PromptModel.load, tokenizer)
     vocabulary = await asyncio.to_thread(vocabulary_of, model)
-    with contextlib.closing(EventSockets(_event_address(config))) as sockets:
-        shared = storage if storage is not None else _open_storage(config)
-        ranks = _build_ranks(config, vocabulary, sockets, shared)
+    async with contextlib.AsyncExitStack() as stack:
+        sockets = stack.enter_context(contextlib.closing(EventSockets(_event_address(config))))
+        if storage is None:
+            storage = await _open_storage(config, stack)
+        ranks = _build_ranks(config, vocabulary, sockets, storage)
         identity = WorkerIdentity(
             config.model_copy(update={"port": port}),
             tokenizer,
@@ -106,6 +111,8 @@ async def running_worker(
                 for runner in ranks
                 if runner.publisher is not None
             ]
+            if isinstance(storage, RemoteStorage):
+                tasks.append(group.create_task(storage.run()))
             yield RunningWorker(build_app(identity, model, vocabulary, ranks), identity, ranks)
             for task in tasks:
                 task.cancel()
@@ -125,11 +132,17 @@ def _build_ranks(
     return RankSet(runners, storage)
 
 
-def _open_storage(config: WorkerConfig) -> Storage | None:
+async def _open_storage(config: WorkerConfig, stack: contextlib.AsyncExitStack) -> Storage | None:
+    """The storage that is configured; what has to be left in order is left with ``stack``."""
     if config.storage == "none":
         return None
     if config.storage == "memory":
         return MemoryStorage(config.storage_pages)
+    if config.storage.startswith(MOONCAKE_PREFIX):
+        address = MooncakeAddress.parse(config.storage)
+        remote = RemoteStorage(await asyncio.to_thread(open_mooncake, address))
+        stack.push_async_callback(remote.close)
+        return remote
     directory = Path(config.storage.removeprefix(DIRECTORY_PREFIX))
     return DirectoryStorage(directory, config.storage_pages)
 

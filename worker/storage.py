@@ -1,7 +1,7 @@
 """L3: a page store that workers share, keyed by storage digest.
 
 A page's content is its token ids alone, which is all a simulated worker needs and lets a read prove
-that it got the right page. Both backends are bounded and drop their oldest pages first; what is gone,
+that it got the right page. Both backends here are bounded and drop their oldest pages first; what is gone,
 corrupt or foreign ends the run that a read returns, and is counted.
 """
 
@@ -34,6 +34,7 @@ class StorageCounters:
         evicted: dropped at the bound.
         failed: the backend refused a write (disk full, no permission).
         abandoned: half written by a process that ended meanwhile; removed when the store is opened.
+        unanswered: lookups in a store elsewhere that it refused or did not answer in time.
     """
 
     put: int = 0
@@ -44,6 +45,7 @@ class StorageCounters:
     evicted: int = 0
     failed: int = 0
     abandoned: int = 0
+    unanswered: int = 0
 
 
 class Storage(Protocol):
@@ -112,7 +114,7 @@ class MemoryStorage:
         for index, page in enumerate(pages):
             tokens = self._pages.get(page.digest)
             if tokens != page.tokens:
-                _count_end_of_run(self._counters, index, is_there=tokens is not None)
+                count_end_of_run(self._counters, index, is_there=tokens is not None)
                 return index
         self._counters.hit += len(pages)
         return len(pages)
@@ -167,19 +169,19 @@ class DirectoryStorage:
         """Length of the leading run with the expected content. One read a page."""
         for index, page in enumerate(pages):
             content = self._read(page.digest)
-            if content != _encode(page):
-                _count_end_of_run(self._counters, index, is_there=content is not None)
+            if content != encode_page(page):
+                count_end_of_run(self._counters, index, is_there=content is not None)
                 return index
         self._counters.hit += len(pages)
         return len(pages)
 
     def _put_page(self, page: StoragePage) -> bool:
         path = self._path(page.digest)
-        if path.is_file() and self._read(page.digest) == _encode(page):
+        if path.is_file() and self._read(page.digest) == encode_page(page):
             self._counters.put_known += 1
             return False
         try:
-            self._write_whole(path, _encode(page))
+            self._write_whole(path, encode_page(page))
         except OSError:
             self._counters.failed += 1
             return False
@@ -231,7 +233,8 @@ class DirectoryStorage:
             self._counters.evicted += 1
 
 
-def _count_end_of_run(counters: StorageCounters, hits: int, *, is_there: bool) -> None:
+def count_end_of_run(counters: StorageCounters, hits: int, *, is_there: bool) -> None:
+    """Count a read that ended after ``hits`` pages, at one that is another or not there."""
     counters.hit += hits
     if is_there:
         counters.corrupt += 1
@@ -239,7 +242,8 @@ def _count_end_of_run(counters: StorageCounters, hits: int, *, is_there: bool) -
         counters.missed += 1
 
 
-def _encode(page: StoragePage) -> bytes:
+def encode_page(page: StoragePage) -> bytes:
+    """A page as bytes."""
     ids = array("Q", page.tokens)
     return _MAGIC + ids.tobytes()
 

@@ -48,7 +48,8 @@ def worker(
         int | None, _flag("host_tokens", "Tokens of pinned host cache; 0 = no host tier.")
     ] = None,
     storage: Annotated[
-        str | None, _flag("storage", "L3: none, memory, or dir:PATH to share between workers.")
+        str | None,
+        _flag("storage", "L3: none, memory, or shared by workers: dir:PATH, mooncake://HOST:PORT."),
     ] = None,
     write_policy: Annotated[
         WritePolicy | None, _flag("write_policy", "When GPU pages are copied to host.")

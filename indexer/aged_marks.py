@@ -61,16 +61,34 @@ class AgedMarks:
         Args:
             refs: as for ``mark``.
         """
-        if not refs:
-            return
-        run = _Run(now, list(refs))
-        self._run_of.update(dict.fromkeys(refs, run))
-        self._runs.append(run)
+        if refs:
+            self._insert(_Run(now, list(refs)), len(self._runs))
+
+    def _insert(self, run: _Run, place: int) -> None:
+        self._run_of.update(dict.fromkeys(run.refs, run))
+        self._runs.insert(place, run)
         self._num_listed += len(run.refs)
         if len(self._run_of) > self._limit:
             self._drop_oldest(len(self._run_of) - self._limit)
         if self._num_listed > 2 * len(self._run_of) + _MAX_UNSWEPT:
             self._sweep()
+
+    def restore(self, refs: Sequence[Ref], at: float) -> None:
+        """Set the bit on every block that has no mark, as of that time, which newer marks may have gone by.
+
+        O(blocks + runs marked later), amortized.
+
+        Args:
+            refs: each at most once; along a prompt, as for ``mark``.
+        """
+        refs = [ref for ref in refs if ref not in self._run_of]
+        if not refs:
+            return
+        self._index.claim(refs, self._slot, self._bit)
+        place = len(self._runs)
+        while place and self._runs[place - 1].marked_at > at:
+            place -= 1
+        self._insert(_Run(at, list(refs)), place)
 
     def unmark(self, refs: Iterable[Ref]) -> None:
         """Clear the bit where it is set."""

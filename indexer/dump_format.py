@@ -49,7 +49,7 @@ class LoadSkip(StrEnum):
     UNKNOWN_WORKER = "unknown_worker"
     OTHER_WORKER = "other_worker"  # of this name, at another address or of another model
     NOT_TRUSTED = "not_trusted"  # its claims were in flux, or contradicted
-    KNOWN_ALREADY = "known_already"  # its books are not empty
+    KNOWN_ALREADY = "known_already"  # events have told something of it
 
 
 class DumpError(ValueError):

@@ -317,9 +317,13 @@ class FleetIndex:
         if line.trust not in LOADABLE or line.seq is None:
             return LoadSkip.NOT_TRUSTED
         book = self._books.get(rank) or self._open_book(rank, spec, now)
-        if book.ledger.num_held or len(book.ledger.claims.observed):
+        if book.ledger.num_held or book.last_seq is not None:  # evidence alone is no obstacle
             return LoadSkip.KNOWN_ALREADY
         return RankLoad(book, self._blocks, line, self._limits.claims, now)
+
+    def is_loading(self, load: RankLoad) -> bool:
+        """Whether a load that has begun may go on: its rank is still there, and was not forgotten since."""
+        return self._books.get(load.book.rank) is load.book and load.is_whole
 
     def mark(self, rank: Rank) -> int | None:
         """Number of the last batch of the rank that its claims rest on as a whole; None before the first."""

@@ -125,17 +125,19 @@ class Intake:
 
     def resume(
         self, rank: Rank, seq: int, digests: Sequence[tuple[int, int]], standing: Trust, now: float
-    ) -> None:
+    ) -> bool:
         """Claims of a rank were loaded that rest on every batch up to ``seq``; before it is heard.
 
-        Nothing happens where no source could speak for the rank.
+        Returns:
+            Whether its stream begins there; False, and nothing happens, where it ``can_resume`` no more.
         """
-        feeds = {feed.own_rank: feed for feed in self._by_worker.get(rank.worker, ())}
-        feed = feeds.get(rank.dp_rank)
-        if feed is None and len(feeds) == 1:
-            (feed,) = feeds.values()
-        if feed is not None:
-            feed.resume(rank.dp_rank, seq, digests, standing, now)
+        feed = self._feed_of(rank)
+        return feed is not None and feed.resume(rank.dp_rank, seq, digests, standing, now)
+
+    def can_resume(self, rank: Rank) -> bool:
+        """Whether a source may speak for the rank, and none has done or been asked to so far."""
+        feed = self._feed_of(rank)
+        return feed is not None and feed.can_resume(rank.dp_rank)
 
     def digests(self, rank: Rank, seq: int, count: int) -> list[tuple[int, int]]:
         """Numbers and digests of what is known of a rank's last payloads up to ``seq``."""
@@ -161,6 +163,14 @@ class Intake:
     def source_counters(self) -> dict[Rank, SourceCounters]:
         """Snapshots of what happened on each listed source's sockets, by its own rank."""
         return {source.rank: feed.counters.copy() for source, feed in self._feeds.items()}
+
+    def _feed_of(self, rank: Rank) -> SourceFeed | None:
+        """The feed whose own rank it is, or the only one of its worker."""
+        feeds = {feed.own_rank: feed for feed in self._by_worker.get(rank.worker, ())}
+        feed = feeds.get(rank.dp_rank)
+        if feed is None and len(feeds) == 1:
+            (feed,) = feeds.values()
+        return feed
 
     def _feed(self, source: EventSource) -> SourceFeed | None:
         feed = self._feeds.get(source)

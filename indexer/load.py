@@ -1,7 +1,8 @@
 """A dump back into an index, line by line; each rank as a whole or not at all.
 
 Only one line is ever there at a time. A line that is wrong, or the dump's end in the middle of a rank, ends
-the load: the rank that was under way is forgotten, those before it stay.
+the load: the rank that was under way is forgotten, those before it stay. So does a rank that is under way
+and no longer there to be filled: its worker was removed, or what was known of it forgotten.
 """
 
 from collections import Counter
@@ -25,12 +26,14 @@ from indexer.fleet_index import FleetIndex
 from indexer.rank_load import RankLoad
 from protocol import Rank, WorkerId
 
+_MAX_RANKS = 1 << 16
+
 
 class IndexLoad:
     """One dump on its way in. To be fed with every line, then told of the end.
 
     Args:
-        is_wanted: which ranks to load.
+        is_wanted: which ranks to load. A dump of more than 65,536 ranks is refused.
 
     Attributes:
         loaded: the ranks that are whole, as the dump describes them.
@@ -48,6 +51,7 @@ class IndexLoad:
         self._is_over = False
         self._line: RankLine | None = None  # of the rank under way
         self._load: RankLoad | None = None  # None: it is left out
+        self._ranks: set[Rank] = set()
         self.loaded: list[RankLine] = []
         self.skipped: Counter[LoadSkip] = Counter()
 
@@ -78,10 +82,9 @@ class IndexLoad:
 
     def abort(self) -> None:
         """Forget the rank under way."""
-        if self._load is not None and self._line is not None:
-            rank = Rank(WorkerId(self._line.worker), self._line.dp_rank)
-            self._index.forget(rank, ForgetReason.LOAD_FAILED, self._now)
-        self._load = self._line = None
+        load, self._load, self._line = self._load, None, None
+        if load is not None and self._index.is_loading(load):
+            self._index.forget(load.book.rank, ForgetReason.LOAD_FAILED, self._now)
 
     def _read(self, raw: bytes) -> Line:
         if len(raw) > MAX_LINE_BYTES:
@@ -109,13 +112,21 @@ class IndexLoad:
             case _ if self._line is None:
                 raise DumpError(f"{line.kind} outside a rank")
             case RankEndLine():
-                if self._load is not None:
-                    self._load.finish(line)
+                load = self._under_way()
+                if load is not None:
+                    load.finish(line)
                     self.loaded.append(self._line)
                 self._load = self._line = None
             case _:
-                if self._load is not None:
-                    self._load.add(line)
+                load = self._under_way()
+                if load is not None:
+                    load.add(line)
+
+    def _under_way(self) -> RankLoad | None:
+        """What the next line goes to; None where the rank is left out."""
+        if self._load is not None and not self._index.is_loading(self._load):
+            raise DumpError("the rank was removed or forgotten while it was loaded")
+        return self._load
 
     def _begin(self, line: Line) -> None:
         if not isinstance(line, HeaderLine):
@@ -125,6 +136,12 @@ class IndexLoad:
         self._has_header = True
 
     def _begin_rank(self, line: RankLine) -> None:
+        rank = Rank(WorkerId(line.worker), line.dp_rank)
+        if rank in self._ranks:
+            raise DumpError("the rank is told a second time")
+        if len(self._ranks) >= _MAX_RANKS:
+            raise DumpError(f"more than {_MAX_RANKS} ranks")
+        self._ranks.add(rank)
         self._line = line
         found: RankLoad | LoadSkip = LoadSkip.NOT_WANTED
         if self._is_wanted(line):

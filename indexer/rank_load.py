@@ -37,17 +37,18 @@ RankContent = SpaceLine | GroupLine | HeldLine | NamesLine | ParkedLine | Observ
 
 
 class RankLoad:
-    """Fills the books of one rank, which hold nothing.
+    """Fills the books of one rank, of which events have told nothing; requests may have.
 
     Args:
-        max_claims: of all ranks together.
+        max_claims: of all ranks together; of one dump, no more key spaces either.
     """
 
     def __init__(
         self, book: RankBook, index: BlockIndex, line: RankLine, max_claims: int, now: float
     ) -> None:
         self.line = line
-        self._book = book
+        self.book = book
+        self._num_resets = book.resets.total()
         self._index = index
         self._max_claims = max_claims
         self._now = now
@@ -62,20 +63,40 @@ class RankLoad:
             has_placeholders=line.has_placeholders,
         )
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was forgotten of the books since the load began: their groups are those it fills."""
+        return self._num_resets == self.book.resets.total()
+
     def add(self, line: RankContent) -> None:
         """One line more; O(its blocks).
 
         Raises:
             DumpError: it does not fit what came before.
         """
+        try:
+            self._add(line)
+        finally:
+            self._index.drop_unused()
+
+    def finish(self, line: RankEndLine) -> None:
+        """The rank is whole.
+
+        Raises:
+            DumpError: it is not.
+        """
+        held = self.book.ledger.num_held
+        if held != line.held:
+            raise DumpError(f"{held} hashes are there, not {line.held}")
+        is_doubted = self.line.trust is Trust.DEGRADED
+        self.book.restored(self.line.seq, self._now, is_doubted=is_doubted)
+
+    def _add(self, line: RankContent) -> None:
         match line:
             case SpaceLine():
-                model = self._book.spec.model
-                self._spaces[line.number] = KeySpace(
-                    model, line.adapter, line.salt, line.block_size, line.is_eagle
-                )
+                self._add_space(line)
             case GroupLine():
-                self._group = self._book.ledger.restore_group(line.index)
+                self._group = self.book.ledger.restore_group(line.index)
                 if self._group is None:
                     raise DumpError("too many cache groups")
             case HeldLine():
@@ -88,19 +109,13 @@ class RankLoad:
                 self._open_group().parking.park(_piece(line))
             case ObservedLine():
                 self._add_observed(line)
-        self._index.drop_unused()
 
-    def finish(self, line: RankEndLine) -> None:
-        """The rank is whole.
-
-        Raises:
-            DumpError: it is not.
-        """
-        held = self._book.ledger.num_held
-        if held != line.held:
-            raise DumpError(f"{held} hashes are there, not {line.held}")
-        is_doubted = self.line.trust is Trust.DEGRADED
-        self._book.restored(self.line.seq, self._now, is_doubted=is_doubted)
+    def _add_space(self, line: SpaceLine) -> None:
+        if len(self._spaces) >= self._max_claims:
+            raise DumpError(f"more than {self._max_claims} key spaces")
+        self._spaces[line.number] = KeySpace(
+            self.book.spec.model, line.adapter, line.salt, line.block_size, line.is_eagle
+        )
 
     def _add_held(self, group: GroupLedger, line: HeldLine) -> None:
         tier, hashes = TIERS[line.tier], [engine_hash(wire) for wire in line.hashes]
@@ -117,10 +132,10 @@ class RankLoad:
         if marked_at < self._marked_at:
             raise DumpError("evidence is out of order")
         self._marked_at = marked_at
-        claims = self._book.ledger.claims
+        claims = self.book.ledger.claims
         bits = claims.bits(refs)
         unheard = [ref for ref, held in zip(refs, bits, strict=True) if not held & GPU]
-        claims.observed.mark(list(dict.fromkeys(unheard)), marked_at)
+        claims.observed.restore(list(dict.fromkeys(unheard)), marked_at)
 
     def _refs(self, number: int, keys: Sequence[int], beside: Sequence[object]) -> Sequence[Ref]:
         space = self._spaces.get(number)
@@ -142,7 +157,8 @@ def _piece(line: ParkedLine) -> Piece:
     except (binascii.Error, ValueError) as error:
         raise DumpError("tokens are no base64") from error
     num_tokens = line.num_known * line.block_size + (line.is_eagle and line.num_known > 0)
-    if len(tokens) != 4 * num_tokens or line.num_known > len(line.hashes):
+    is_sized = line.block_size > 0 or not line.num_known
+    if len(tokens) != 4 * num_tokens or line.num_known > len(line.hashes) or not is_sized:
         raise DumpError("tokens do not fit the blocks")
     hashes = [engine_hash(wire) for wire in line.hashes]
     parent = engine_hash(line.parent)

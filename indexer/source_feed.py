@@ -185,11 +185,19 @@ class SourceFeed:
         digests: Iterable[tuple[int, int]],
         standing: Trust,
         now: float,
-    ) -> None:
-        """The rank's claims were loaded and rest on every batch up to ``seq``; before anything is heard."""
+    ) -> bool:
+        """The rank's claims were loaded and rest on every batch up to ``seq``; False where it is too late."""
+        if not self.can_resume(dp_rank):
+            return False
         stream = self._streams.get(dp_rank) or self._add_stream(dp_rank, now)
         stream.resume(seq, digests, standing)
         self._tell_trust(dp_rank, stream.trust, now)
+        return True
+
+    def can_resume(self, dp_rank: int) -> bool:
+        """Whether nothing of the rank was heard or asked for so far."""
+        stream = self._streams.get(dp_rank)
+        return stream is None or (stream.is_untouched and not stream.is_replaying)
 
     def digests(self, dp_rank: int, seq: int, count: int) -> list[tuple[int, int]]:
         """Numbers and digests of what is known of a rank's last payloads up to ``seq``."""

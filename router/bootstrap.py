@@ -8,7 +8,8 @@ that is so is for the stream to find out (``EventStream.resume``): by a replay o
 else by the first live number. A rank that is not taken over recovers by itself, as all do without siblings:
 that is the better way where the sibling does not know it whole and the engine can replay.
 
-Workers do not wait for each other, and a sibling that hangs has its share of the time and no more.
+Workers do not wait for each other, but for room at a sibling: it tells of four at a time. One that hangs has its
+share of the time and no more, and those after it are asked for the ranks that are still missing.
 """
 
 import asyncio
@@ -18,8 +19,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
+from indexer.actions import ForgetReason
 from indexer.dump_format import DumpError, RankLine
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
@@ -33,6 +36,7 @@ from router.sibling import SiblingError
 logger = logging.getLogger(__name__)
 
 _MAX_AT_ONCE = 4  # dumps of one sibling
+_PATIENCE = 3
 
 
 class BootstrapOutcome(StrEnum):
@@ -42,6 +46,7 @@ class BootstrapOutcome(StrEnum):
     UNKNOWN = "unknown"  # the sibling knows no rank of it well enough
     FAILED = "failed"  # no answer, or none that can be loaded
     TIMED_OUT = "timed_out"
+    BROKEN = "broken"  # a fault of this router's own
 
 
 class _Dumps(Protocol):
@@ -64,12 +69,28 @@ class Heirs:
     subscriber: EventSubscriber
 
 
+@dataclass(slots=True, eq=False)
+class _Takeover:
+    """One worker's, as it was learned at one time.
+
+    Attributes:
+        missing: ranks that were not taken over so far.
+    """
+
+    spec: WorkerSpec
+    missing: set[int]
+
+
 class Bootstrap:
     """Takes workers over from siblings. ``run`` it once.
 
+    A worker has one takeover at a time: one that begins ends the one before, which loads nothing more, and the
+    sockets are the last one's. Whatever fails in one is counted and logged, and its worker recovers by itself.
+
     Args:
         siblings: URLs of control ports, asked in this order, each for its share of ``timeout_s``.
-        timeout_s: for one worker; then it recovers by itself.
+        timeout_s: for one worker, three times that where siblings are busy with others: then it recovers by
+            itself.
 
     Attributes:
         outcomes: of attempts.
@@ -87,52 +108,111 @@ class Bootstrap:
         self._dumps = dumps
         self._siblings = siblings
         self._share_s = timeout_s / max(len(siblings), 1)
+        self._patience_s = _PATIENCE * timeout_s
         self._clock = clock
-        self._learned: asyncio.Queue[WorkerSpec] = asyncio.Queue()
+        self._current: dict[WorkerId, _Takeover] = {}  # until its sockets are resumed
+        self._begun: dict[WorkerId, _Takeover] = {}  # those of them without a task so far
+        self._tasks: dict[WorkerId, asyncio.Task[None]] = {}  # the last one of each worker
+        self._has_begun = asyncio.Event()
         self._room = {sibling: asyncio.Semaphore(_MAX_AT_ONCE) for sibling in siblings}
         self.outcomes: Counter[BootstrapOutcome] = Counter()
 
     def begin(self, spec: WorkerSpec) -> None:
         """A worker was learned and subscribed to: nothing is taken from its sockets until it is taken over."""
+        self.cancel(spec.worker)
         if not self._siblings or not spec.sources:
             return
         for source in spec.sources:
             self._heirs.subscriber.pause(source)
-        self._learned.put_nowait(spec)
+        wanted = {rank.dp_rank for rank in spec.ranks}
+        takeover = _Takeover(spec, wanted | {source.rank.dp_rank for source in spec.sources})
+        self._current[spec.worker] = self._begun[spec.worker] = takeover
+        self._has_begun.set()
+
+    def cancel(self, worker: WorkerId) -> None:
+        """The worker was removed, or is another one: nothing more is loaded of it. Idempotent."""
+        takeover = self._current.pop(worker, None)
+        if takeover is None:
+            return
+        if self._begun.pop(worker, None) is None and worker in self._tasks:
+            self._tasks[worker].cancel()
+        self._resume_sockets(takeover)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                group.create_task(self._take_over(await self._learned.get()))
+                await self._has_begun.wait()
+                self._has_begun.clear()
+                while self._begun:
+                    worker = next(iter(self._begun))
+                    before = self._tasks.get(worker)
+                    part = self._supervise(self._begun.pop(worker), before)
+                    task = self._tasks[worker] = group.create_task(part)
+                    task.add_done_callback(partial(self._ended, worker))
 
-    async def _take_over(self, spec: WorkerSpec) -> None:
-        try:
-            for sibling in self._siblings:
-                outcome = await self._ask(sibling, spec)
-                self.outcomes[outcome] += 1
-                if outcome is BootstrapOutcome.LOADED:
-                    return
-        finally:
-            for source in spec.sources:
-                self._heirs.subscriber.resume(source)
+    def check(self) -> None:
+        """Verify that every takeover under way has its sockets to itself, and a task or the prospect of one."""
+        for worker, takeover in self._current.items():
+            assert takeover.spec.worker == worker
+            assert worker in self._begun or worker in self._tasks, worker
+        for worker, takeover in self._begun.items():
+            assert self._current.get(worker) is takeover, worker
 
-    async def _ask(self, sibling: str, spec: WorkerSpec) -> BootstrapOutcome:
-        """One attempt; never longer than its share."""
+    def _ended(self, worker: WorkerId, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(worker) is task:
+            del self._tasks[worker]
+
+    async def _supervise(self, takeover: _Takeover, before: asyncio.Task[None] | None) -> None:
+        """One takeover, after the one before has come to its end; then the sockets are read, however it ended."""
+        worker = takeover.spec.worker
         try:
-            async with asyncio.timeout(self._share_s), self._room[sibling]:
-                return await self._load(sibling, spec)
+            async with asyncio.timeout(self._patience_s):
+                if before is not None:
+                    await asyncio.wait([before])
+                await self._take_over(takeover)
         except TimeoutError:
-            logger.warning("sibling %s takes too long to tell of worker %s", sibling, spec.worker)
+            self.outcomes[BootstrapOutcome.TIMED_OUT] += 1
+            logger.warning("no sibling has told of worker %s in time", worker)
+        except Exception:  # the supervisor of takeovers
+            self.outcomes[BootstrapOutcome.BROKEN] += 1
+            logger.exception("worker %s cannot be taken over; it recovers by itself", worker)
+        finally:
+            if self._current.get(worker) is takeover:
+                del self._current[worker]
+                self._resume_sockets(takeover)
+
+    def _resume_sockets(self, takeover: _Takeover) -> None:
+        for source in takeover.spec.sources:
+            self._heirs.subscriber.resume(source)
+
+    async def _take_over(self, takeover: _Takeover) -> None:
+        for sibling in self._siblings:
+            async with self._room[sibling]:
+                outcome = await self._ask(sibling, takeover)
+            self.outcomes[outcome] += 1
+            if not takeover.missing:
+                return
+
+    async def _ask(self, sibling: str, takeover: _Takeover) -> BootstrapOutcome:
+        """One attempt; never longer than its share."""
+        worker = takeover.spec.worker
+        try:
+            async with asyncio.timeout(self._share_s):
+                return await self._load(sibling, takeover)
+        except TimeoutError:
+            logger.warning("sibling %s takes too long to tell of worker %s", sibling, worker)
             return BootstrapOutcome.TIMED_OUT
         except (SiblingError, DumpError) as error:
             reason = plain(str(error))
-            logger.warning("sibling %s cannot tell of worker %s: %s", sibling, spec.worker, reason)
+            logger.warning("sibling %s cannot tell of worker %s: %s", sibling, worker, reason)
             return BootstrapOutcome.FAILED
 
-    async def _load(self, sibling: str, spec: WorkerSpec) -> BootstrapOutcome:
+    async def _load(self, sibling: str, takeover: _Takeover) -> BootstrapOutcome:
         """Load a dump, a line a turn. The ranks that are whole are taken over however it ends."""
-        loading = IndexLoad(self._heirs.index, self._clock(), _Wants(spec))
+        spec = takeover.spec
+        wants = _Wants(spec, self._heirs.intake.can_resume)
+        loading = IndexLoad(self._heirs.index, self._clock(), wants)
         try:
             async with aclosing(self._dumps.dump(sibling, spec.worker)) as lines:
                 async for line in lines:
@@ -141,31 +221,46 @@ class Bootstrap:
             loading.finish()
         finally:
             loading.abort()
-            for whole in loading.loaded:
-                self._begin_stream(whole)
-        if not loading.loaded:
+            begun = [self._begin_stream(takeover, whole) for whole in loading.loaded]
+        if not any(begun):
             return BootstrapOutcome.UNKNOWN
-        count = len(loading.loaded)
-        logger.info("took %d ranks of worker %s over from %s", count, spec.worker, sibling)
+        logger.info("took %d ranks of worker %s over from %s", sum(begun), spec.worker, sibling)
         return BootstrapOutcome.LOADED
 
-    def _begin_stream(self, line: RankLine) -> None:
+    def _begin_stream(self, takeover: _Takeover, line: RankLine) -> bool:
+        """Go on behind what was loaded; False where no stream can, and it is forgotten."""
         assert line.seq is not None
-        rank = Rank(WorkerId(line.worker), line.dp_rank)
-        self._heirs.intake.resume(rank, line.seq, line.digests, line.trust, self._clock())
+        heirs, rank = self._heirs, Rank(WorkerId(line.worker), line.dp_rank)
+        if heirs.index.mark(rank) != line.seq:
+            return False  # removed or forgotten since
+        is_current = self._current.get(rank.worker) is takeover
+        if is_current and heirs.intake.resume(
+            rank, line.seq, line.digests, line.trust, self._clock()
+        ):
+            takeover.missing.discard(rank.dp_rank)
+            return True
+        heirs.index.forget(rank, ForgetReason.LOAD_FAILED, self._clock())
+        return False
 
 
 class _Wants:
-    """Which ranks of a dump are better than what the worker's own replay would bring."""
+    """Which ranks of a dump are better than what the worker's own replay would bring.
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    Args:
+        can_resume: whether a rank's stream could go on behind what is loaded.
+    """
+
+    def __init__(self, spec: WorkerSpec, can_resume: Callable[[Rank], bool]) -> None:
         self._worker = spec.worker
+        self._can_resume = can_resume
         self._own = {source.rank.dp_rank: source for source in spec.sources}
         self._only = spec.sources[0] if len(spec.sources) == 1 else None
 
     def __call__(self, line: RankLine) -> bool:
         source = self._own.get(line.dp_rank, self._only)
         if line.worker != self._worker or source is None:
+            return False
+        if not self._can_resume(Rank(self._worker, line.dp_rank)):
             return False
         if not line.digests or line.digests[-1][0] != line.seq:
             return False  # nothing would tell whether the publisher is the same one

@@ -361,6 +361,8 @@ class Registry:
         for source in spec.sources:
             self._brains.subscriber.unsubscribe(source)
         self._brains.index.remove_worker(spec.worker)
+        if self._brains.bootstrap is not None:
+            self._brains.bootstrap.cancel(spec.worker)
 
     def _is_recovered(self, spec: WorkerSpec, now: float) -> bool:
         """Has each of its streams got as far as it will?"""

@@ -69,7 +69,7 @@ def test_marks_up_to_a_time_are_cleared_alone() -> None:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["mark", "note", "unmark", "forget", "expire"]),
+        st.sampled_from(["mark", "note", "restore", "unmark", "forget", "expire"]),
         st.lists(st.integers(0, 6), unique=True, max_size=5),
     ),
     max_size=40,
@@ -92,6 +92,13 @@ def test_marks_are_what_a_list_in_order_of_age_would_be(
                 aged.note(chosen, float(at))
             expected = [one for one in expected if one[1] not in chosen]
             expected += [(float(at), ref) for ref in reversed(chosen)]
+            expected = expected[-limit:]
+        elif step == "restore":
+            at_first = float(at - 2 * len(chosen))
+            unmarked = [ref for ref in chosen if ref not in aged]
+            aged.restore(chosen, at_first)
+            place = len([one for one in expected if one[0] <= at_first])
+            expected[place:place] = [(at_first, ref) for ref in reversed(unmarked)]
             expected = expected[-limit:]
         elif step == "expire":
             aged.expire(at - 3.0)

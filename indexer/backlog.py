@@ -13,7 +13,7 @@ long payloads are decoded part by part, too.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from indexer.actions import ForgetReason, LossCause
 from indexer.claim_sink import ClaimSink
@@ -69,20 +69,35 @@ class Backlog:
             self._add(rank, _Telling(self._sink, rank, batch, seq, self._max_blocks))
 
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
-        """Drop every claim of the rank, and what was to be told of it."""
-        steps = self._steps.pop(rank.worker, None)
-        for other, step in steps or ():
+        """Drop every claim of the rank, and what was to be told of it, but for how far it can be believed."""
+        trust: Trust | None = None
+        for other, step in self._steps.pop(rank.worker, ()):
             if other != rank:
                 self._add(other, step)
+            elif isinstance(step, _Trusting):
+                trust = step.trust
+        if trust is not None:
+            self._sink.set_trust(rank, trust, now)
         self._sink.forget(rank, reason, now)
 
     def record_loss(self, rank: Rank, now: float, cause: LossCause = LossCause.NO_REPLAY) -> None:
         """Batches are lost, after those that wait."""
-        self._then(rank, now, lambda at: self._sink.record_loss(rank, at, cause))
+        if not self._waits(rank):
+            self._sink.record_loss(rank, now, cause)
+            return
+
+        def step(at: float) -> bool:
+            self._sink.record_loss(rank, at, cause)
+            return False
+
+        self._add(rank, step)
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         """How far the stream can be believed, after what waits."""
-        self._then(rank, now, lambda at: self._sink.set_trust(rank, trust, at))
+        if self._waits(rank):
+            self._add(rank, _Trusting(self._sink, rank, trust))
+        else:
+            self._sink.set_trust(rank, trust, now)
 
     def wants_rebuild(self, rank: Rank, now: float) -> bool:
         """See ``ClaimSink``."""
@@ -104,17 +119,6 @@ class Backlog:
     def _add(self, rank: Rank, step: Step) -> None:
         self._steps.setdefault(rank.worker, deque()).append((rank, step))
 
-    def _then(self, rank: Rank, now: float, tell: Callable[[float], None]) -> None:
-        if not self._waits(rank):
-            tell(now)
-            return
-
-        def step(at: float) -> bool:
-            tell(at)
-            return False
-
-        self._add(rank, step)
-
     def _is_short(self, batch: EventBatch) -> bool:
         if len(batch.events) > self._max_blocks:
             return False
@@ -125,6 +129,19 @@ class Backlog:
             elif event.medium is not None:
                 return False
         return num_blocks <= self._max_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Trusting:
+    """How far a rank can be believed, on its way to the sink."""
+
+    sink: ClaimSink
+    rank: Rank
+    trust: Trust
+
+    def __call__(self, now: float) -> bool:
+        self.sink.set_trust(self.rank, self.trust, now)
+        return False
 
 
 class _Telling:

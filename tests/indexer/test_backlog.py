@@ -141,6 +141,20 @@ def test_forgetting_drops_what_waits_of_that_rank_alone() -> None:
 
 @pytest.mark.parametrize("medium", ["GPU", "CPU"])
 def test_a_clear_of_one_medium_is_told_in_parts(medium: str) -> None:
+@pytest.mark.parametrize("trusts", [[], [Trust.NONE], [Trust.DEGRADED, Trust.NONE]])
+def test_forgetting_leaves_how_far_a_rank_can_be_believed(trusts: list[Trust]) -> None:
+    """Its last standing is told though it waits: nobody tells it again."""
+    fleet = SmallFleet("w")
+    backlog = Backlog(fleet.index, 2)
+    backlog.apply(rank("w"), stored(*range(5)), fleet.now)
+    for trust in trusts:
+        backlog.set_trust(rank("w"), trust, fleet.now)
+    assert fleet.trust("w") is Trust.EXACT
+    backlog.forget(rank("w"), ForgetReason.WORKER_REMOVED, fleet.now)
+    assert not backlog.is_behind(WorkerId("w"))
+    assert fleet.trust("w") is (trusts[-1] if trusts else Trust.EXACT)
+
+
     fleet = SmallFleet("w")
     names = list(range(100, 150))
     for one in ("GPU", "CPU"):

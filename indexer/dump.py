@@ -4,11 +4,12 @@ A rank's snapshot is what its claims were right after batch ``seq``. Whoever loa
 from ``seq + 1`` on has what the teller has. Ranks are copied one after the other, each at its own moment.
 
 Left out are predicted blocks, which belong to requests under way; what served prompts tell of parents that no
-event names; and parked pieces of more than 4 MiB, whose blocks stay unnamed.
+event names; and parked blocks of more than 65,536 tokens, which stay unnamed.
 """
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from indexer.block_index import KEY_MASK, Ref, Space
@@ -28,11 +29,11 @@ from indexer.dump_format import (
 )
 from indexer.identity import Piece
 from indexer.snapshots import GroupSnapshot, LedgerSnapshot, RankSnapshot
-from protocol import EngineHash, Tier
+from protocol import EngineHash, Tier, TokenBytes
 
 Named: TypeAlias = tuple[EngineHash, Ref | None]
 _KEY_BITS = 64
-_MAX_PIECE_BYTES = 4 << 20
+_MAX_PART_BYTES = 256 << 10
 
 
 def rank_lines(
@@ -100,8 +101,7 @@ def _group_lines(group: GroupSnapshot) -> Iterator[Line]:
         for ref in refs:
             yield from _held_lines(group, tier, ref >> _KEY_BITS, [(block_hash, ref)])
     for piece in group.parked:
-        if len(piece.tokens) <= _MAX_PIECE_BYTES:
-            yield _parked_line(piece)
+        yield from map(_parked_line, _parts(piece))
     for number, named in _by_space(group.names):
         assert number is not None
         yield NamesLine(space=number, hashes=_hashes(named), keys=_keys(named))
@@ -121,6 +121,38 @@ def _held_lines(
         some = [pair for pair in run if (pair[0] in group.unkeyable) is is_unkeyable]
         if some:
             yield HeldLine(tier=name, space=None, hashes=_hashes(some), is_unkeyable=is_unkeyable)
+
+
+def _parts(piece: Piece) -> Iterator[Piece]:
+    """Pieces that follow each other and say the same, of up to 512 blocks and so many bytes of tokens and images.
+
+    None where one block has more, or where a hash comes twice, so that a part would follow itself.
+    """
+    width, num_blocks = 4 * piece.block_size, len(piece.hashes)
+    of_images = 8 * max(map(len, (piece.multimodal or {}).values()), default=0)
+    count = min(MAX_IN_LINE, _MAX_PART_BYTES // max(width + of_images, 1))
+    if count == 0:
+        return
+    for start in range(0, num_blocks, count):
+        part = _part(piece, start, min(start + count, num_blocks))
+        if part.parent not in part.hashes:
+            yield part
+
+
+def _part(piece: Piece, start: int, end: int) -> Piece:
+    num_known = min(max(piece.num_known - start, 0), end - start)
+    width = 4 * piece.block_size
+    overlap = 4 * (piece.is_eagle and num_known > 0)
+    tokens = piece.tokens[start * width : (start + num_known) * width + overlap]
+    images = {i - start: ids for i, ids in (piece.multimodal or {}).items() if start <= i < end}
+    return replace(
+        piece,
+        hashes=piece.hashes[start:end],
+        parent=piece.hashes[start - 1] if start else piece.parent,
+        tokens=TokenBytes(tokens),
+        multimodal=images or None,
+        num_known=num_known,
+    )
 
 
 def _parked_line(piece: Piece) -> ParkedLine:

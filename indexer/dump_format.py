@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from indexer.trust import Trust
 from protocol import EngineHash, Tier
+from protocol.codec import MAX_HASH_BYTES
 
 FORMAT: Final = 1
 MAX_LINE_BYTES: Final = 16 << 20
@@ -31,7 +32,8 @@ MAX_IN_LINE: Final = 512
 U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
 Number = Annotated[int, Field(ge=0, lt=1 << 63)]
 Text = Annotated[str, Field(max_length=4096)]
-WireHash: TypeAlias = U64 | Annotated[str, Field(max_length=4096, pattern=r"^([0-9a-f]{2})*$")]
+HexText = Annotated[str, Field(max_length=2 * MAX_HASH_BYTES, pattern=r"^([0-9a-f]{2})*$")]
+WireHash: TypeAlias = U64 | HexText
 Hashes = Annotated[list[WireHash], Field(max_length=MAX_IN_LINE)]
 Keys = Annotated[list[U64], Field(max_length=MAX_IN_LINE)]
 BlockSize = Annotated[int, Field(ge=0, le=1 << 24)]
@@ -130,17 +132,17 @@ class NamesLine(_Line):
 
 
 class ParkedLine(_Line):
-    """Blocks whose parent is unknown; tokens are little-endian u32 in base64."""
+    """Blocks whose parent is unknown, or before them in another such line; tokens are little-endian u32 in base64."""
 
     kind: Literal["parked"] = "parked"
     parent: WireHash
-    hashes: list[WireHash]
+    hashes: Hashes
     tokens: str
     block_size: BlockSize
     is_eagle: bool
     adapter: Text | None
     salt: Text | None
-    multimodal: list[tuple[Number, list[U64]]] = []
+    multimodal: Annotated[list[tuple[Number, Keys]], Field(max_length=MAX_IN_LINE)] = []
     num_known: Number
 
 

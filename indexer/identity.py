@@ -1,7 +1,7 @@
 """Whose block is it? What an event says of adapter, salt, images and cache group.
 
 Namespaces never share credit, so what cannot be identified is not credited: neither the block, nor
-anything after it in its chain.
+anything after it in its chain. Names of any length are told apart, and kept in bounded room.
 """
 
 from collections import Counter
@@ -9,12 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import blake2b
 
 from xxhash import xxh3_64_intdigest
 
 from protocol import BlockStored, EngineHash, TokenBytes, TokenRangeError, local_hash, pack_tokens
 from protocol.keys import SEED
 
+MAX_NAME_CHARS = 512
+"""Of an adapter's name, or a salt, that is kept as it is."""
+
+_MAX_IMAGES = 512  # that one block touches
 _MAX_TOKEN = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 
@@ -109,12 +114,20 @@ def multimodal_id(identifier: str | bytes) -> int:
     return xxh3_64_intdigest(raw, SEED)
 
 
+def bounded_name(name: str | None) -> str | None:
+    """An adapter's name, or a salt, as the index keeps it; a long one is cut, and longer than any other by its digest."""
+    if name is None or len(name) <= MAX_NAME_CHARS:
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
+    return name[:MAX_NAME_CHARS] + digest
+
+
 def read_namespace(event: BlockStored) -> tuple[str | None, str | None]:
     """Adapter and salt as a store names them; None where it names none."""
     if event.lora_id is None and not (event.extra_keys and any(event.extra_keys)):
-        return event.lora_name or None, event.cache_salt or None
+        return bounded_name(event.lora_name or None), bounded_name(event.cache_salt or None)
     identity = _Identity(event)
-    return identity.adapter, identity.salt
+    return bounded_name(identity.adapter), bounded_name(identity.salt)
 
 
 def read_piece(event: BlockStored, skips: Counter[ClaimSkip]) -> Piece:
@@ -143,7 +156,7 @@ def read_piece(event: BlockStored, skips: Counter[ClaimSkip]) -> Piece:
         tokens = pack_tokens(_leading(event, sound))
     return Piece(
         event.block_hashes, event.parent_hash, tokens, block_size, event.is_eagle,
-        adapter, salt, multimodal, num_known,
+        bounded_name(adapter), bounded_name(salt), multimodal, num_known,
     )  # fmt: skip
 
 
@@ -207,7 +220,7 @@ class _Identity:
                     return False
             else:
                 image = _image_id(item)
-                if image is None:
+                if image is None or len(ids) >= _MAX_IMAGES:
                     return False
                 ids.append(image)
         if ids:

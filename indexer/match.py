@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from indexer.identity import bounded_name
 from indexer.prefix_walk import Run
 from indexer.prompt_blocks import PromptBlocks
 from indexer.storage_source import StorageSource, source_of
@@ -74,8 +75,8 @@ class Prompt:
     ) -> None:
         self.tokens = tokens
         self.model = model
-        self.adapter = adapter
-        self.salt = salt
+        self.adapter = bounded_name(adapter)
+        self.salt = bounded_name(salt)
         self.is_cut = is_cut
         self._keys: dict[Geometry, list[BlockKey]] = {}
         self._blocks: dict[Geometry, PromptBlocks] = {}

@@ -13,6 +13,7 @@ from itertools import groupby, repeat
 from typing import NamedTuple
 
 from indexer.block_index import BlockIndex
+from indexer.identity import bounded_name
 from indexer.match import Geometry
 from indexer.rank_book import RankBook
 from indexer.slot_bits import GPU as ANNOUNCED_ON_GPU
@@ -68,7 +69,8 @@ def answer(query: PrefixQuery, index: BlockIndex, books: Iterable[RankBook]) -> 
                     searches.setdefault((book.spec.model, geometry), []).append(book)
     found: dict[Rank, HeldPrefix] = {}
     for (model, geometry), asked in searches.items():
-        key_space = KeySpace(model, query.adapter, query.salt, *geometry)
+        names = bounded_name(query.adapter), bounded_name(query.salt)
+        key_space = KeySpace(model, *names, *geometry)
         slots = [book.slot for book in asked]
         runs = held_prefixes(index, key_space, query.keys_of(geometry), slots)
         for book in asked:

@@ -37,7 +37,9 @@ from protocol.pool_events import POOL_EVENT_MARK, read_pool_event
 _U64 = (1 << 64) - 1
 _I64_MIN = -(1 << 63)
 _MAX_SIZE = 1 << 24
-_MAX_HASH_BYTES = 256
+MAX_HASH_BYTES = 256
+"""Of an engine hash that is no number."""
+
 _NUM_PLAIN = 7  # fields of a plain store, its type included
 
 _STORED_FIELDS = (
@@ -95,7 +97,7 @@ def normalise_hash(value: object) -> EngineHash:
     Raises:
         TypeError: neither a 64-bit integer nor at most 256 bytes; no engine's hash is longer.
     """
-    if isinstance(value, bytes) and len(value) <= _MAX_HASH_BYTES:
+    if isinstance(value, bytes) and len(value) <= MAX_HASH_BYTES:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or not _I64_MIN <= value <= _U64:
         raise TypeError(f"not an engine hash: {type(value).__name__}")

@@ -4,6 +4,7 @@ Source: Mooncake's indexer API design (``/query``, ``/query_by_hash``): names, n
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Annotated, TypeVar
@@ -12,7 +13,7 @@ import orjson
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from starlette.types import Send
+from starlette.types import Message, Receive, Scope, Send
 
 from indexer.match import Geometry, Prompt
 from indexer.prefix_query import HeldPrefix, PrefixQuery
@@ -23,7 +24,11 @@ from router.fleet_debug import FleetDebug
 from router.index_dump import dump_index
 from router.plain_text import plain
 
+logger = logging.getLogger(__name__)
+
 _MAX_DUMPS = 8
+_STALL_S = 10.0
+_WHOLE_S = 600.0  # of one dump: 10^7 claims take about a minute
 _U64 = (1 << 64) - 1
 _MEDIA = {Tier.GPU: "GPU", Tier.HOST: "CPU", Tier.STORAGE: "DISK"}
 Hash = Annotated[int, Field(ge=-(1 << 63), le=_U64)]
@@ -80,13 +85,19 @@ Q = TypeVar("Q", bound=_Query)
 
 
 def index_routes(
-    fleet: FleetDebug, executor: Executor, max_body_bytes: int, *, max_dumps: int = _MAX_DUMPS
+    fleet: FleetDebug,
+    executor: Executor,
+    max_body_bytes: int,
+    *,
+    max_dumps: int = _MAX_DUMPS,
+    stall_s: float = _STALL_S,
 ) -> APIRouter:
     """The routes.
 
     Args:
         executor: for long bodies.
         max_dumps: at one time; a further one is refused.
+        stall_s: without a line taken that end a dump, as ten minutes in all do.
     """
     routes = APIRouter()
     dumps = asyncio.Semaphore(max_dumps)
@@ -97,7 +108,7 @@ def index_routes(
         if dumps.locked():
             raise HTTPException(503, "too many dumps are under way", {"Retry-After": "1"})
         await dumps.acquire()
-        return _Dump(fleet, worker, dumps)
+        return _Dump(fleet, worker, dumps, stall_s)
 
     @routes.post("/query", responses={400: {}, 413: {}})
     async def query(request: Request) -> Response:
@@ -136,16 +147,32 @@ def index_routes(
 class _Dump(StreamingResponse):
     """A dump that makes room for another one when it ends, however it does."""
 
-    def __init__(self, fleet: FleetDebug, worker: str | None, dumps: asyncio.Semaphore) -> None:
+    def __init__(
+        self, fleet: FleetDebug, worker: str | None, dumps: asyncio.Semaphore, stall_s: float
+    ) -> None:
         lines = dump_index(fleet.index, fleet.intake, fleet.clock, worker)
         super().__init__(lines, media_type="application/x-ndjson")
         self._dumps = dumps
+        self._stall_s = stall_s
 
-    async def stream_response(self, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().stream_response(send)
+            await super().__call__(scope, receive, send)
         finally:
             self._dumps.release()
+
+    async def stream_response(self, send: Send) -> None:
+        """The lines; broken off where the reader does not take them in time."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self._stall_s):
+                await send(message)
+
+        try:
+            async with asyncio.timeout(_WHOLE_S):
+                await super().stream_response(send_in_time)
+        except TimeoutError:
+            logger.warning("a reader of a dump takes too long: the dump is broken off")
 
 
 async def _body(request: Request, max_body_bytes: int) -> bytes:

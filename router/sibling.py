@@ -28,7 +28,9 @@ class Siblings:
         silence_s: float,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {"Accept-Encoding": "identity"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._timeout = httpx.Timeout(silence_s, connect=min(_CONNECT_S, silence_s))
         self._transport = transport
         self._tls = httpx.create_ssl_context(trust_env=False)  # takes long to make
@@ -36,10 +38,11 @@ class Siblings:
     async def dump(self, url: str, worker: str) -> AsyncGenerator[bytes, None]:
         """The lines of a sibling's dump of one worker, as they come; the last one may be cut short.
 
-        At most one line and one read of the network are held.
+        At most one line and one read of the network are held; O(bytes). Bytes are taken as they were sent: what
+        is compressed can be of any size, and is refused.
 
         Raises:
-            SiblingError: it does not answer with 200, breaks off, or a line has no end.
+            SiblingError: it does not answer with 200 and plain bytes, breaks off, or a line has no end.
         """
         route = f"{url}/debug/index/dump"
         try:
@@ -49,15 +52,19 @@ class Siblings:
             ):
                 if answer.status_code != 200:
                     raise SiblingError(f"{route} answers {answer.status_code}")
-                rest = b""
-                async for chunk in answer.aiter_bytes():
-                    *lines, rest = (rest + chunk).split(b"\n")
+                if answer.headers.get("content-encoding", "identity") != "identity":
+                    raise SiblingError(f"{route} sends what is encoded")
+                rest = bytearray()
+                async for chunk in answer.aiter_raw():
+                    *lines, end = chunk.split(b"\n")
                     for line in lines:
-                        yield line
+                        yield bytes(rest) + line
+                        rest.clear()
+                    rest += end
                     if len(rest) > MAX_LINE_BYTES:
                         raise SiblingError(f"{route} sends a line without an end")
                 if rest:
-                    yield rest
+                    yield bytes(rest)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SiblingError(f"{route}: {error or type(error).__name__}") from error
 

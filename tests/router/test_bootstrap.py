@@ -1,5 +1,7 @@
 """A router that starts takes over from one that runs: real event sockets, the sibling's port in process."""
 
+import asyncio
+import gzip
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -231,6 +233,41 @@ async def test_a_line_without_an_end_and_a_broken_answer() -> None:
         told = Siblings(None, 1.0, transport).dump(URL, "w")
         with pytest.raises(SiblingError, match=message):
             _ = [line async for line in told]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
+async def test_a_dump_that_is_compressed_is_refused_unread(encoding: str) -> None:
+    """A few bytes of it may be gigabytes."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["accept-encoding"] == "identity"
+        headers = {"Content-Encoding": encoding}
+        return httpx.Response(200, headers=headers, stream=Bomb())
+
+    class Bomb(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for _ in range(3):
+                yield gzip.compress(b"x\n" * (32 << 20))
+            raise AssertionError("it is read")
+
+    told = Siblings(None, 1.0, httpx.MockTransport(answer)).dump(URL, "w")
+    with pytest.raises(SiblingError, match="encoded"):
+        _ = [line async for line in told]
+
+
+async def test_a_line_in_many_chunks() -> None:
+    """15 MB in 15,000 of them: what is held is not copied with each."""
+
+    class Slow(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for _ in range(15_000):
+                yield b"x" * 1_000
+            yield b"\ny"
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Slow()))
+    async with asyncio.timeout(10.0):
+        told = [line async for line in Siblings(None, 1.0, transport).dump(URL, "w")]
+    assert told == [b"x" * 15_000_000, b"y"]
 
 
 def test_nothing_is_taken_from_a_new_workers_sockets_until_it_is_taken_over() -> None:

@@ -1,13 +1,15 @@
 """The index for other programs: Mooncake's queries, and the dump."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import Message, Scope
 
 from indexer import FleetIndex, Trust
 from indexer.load import IndexLoad
@@ -218,6 +220,29 @@ async def test_events_go_on_while_a_dump_is_told() -> None:
         assert b'"hashes":[1,2]' in held[0]
 
 
+@asynccontextmanager
+async def one_dump_at_a_time(stall_s: float = 10.0) -> AsyncIterator[tuple[FastAPI, Scope]]:
+    """The routes, and a request for a dump."""
+    with fleet() as one, ThreadPoolExecutor(1) as executor:
+        serve(one, "w0", stored(0, 4))
+        brains = one.brains
+        view = FleetDebug(
+            one.registry, brains.index, brains.intake, brains.planner, brains.shelf, one.clock
+        )
+        app = FastAPI()
+        app.include_router(index_routes(view, executor, 1_000, max_dumps=1, stall_s=stall_s))
+        yield app, {
+            "type": "http", "method": "GET", "path": "/debug/index/dump", "headers": [],
+            "query_string": b"", "http_version": "1.1", "scheme": "http",
+        }  # fmt: skip
+
+
+async def ask_for_dump(app: FastAPI) -> httpx.Response:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+        return await client.get("/debug/index/dump")
+
+
 async def test_a_dump_too_many_is_refused_until_one_ends() -> None:
     begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -229,23 +254,35 @@ async def test_a_dump_too_many_is_refused_until_one_ends() -> None:
         begun.set()
         await may_end.wait()
 
-    with fleet() as one, ThreadPoolExecutor(1) as executor:
-        brains = one.brains
-        view = FleetDebug(
-            one.registry, brains.index, brains.intake, brains.planner, brains.shelf, one.clock
-        )
-        app = FastAPI()
-        app.include_router(index_routes(view, executor, 1_000, max_dumps=1))
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
-            scope = {
-                "type": "http", "method": "GET", "path": "/debug/index/dump", "headers": [],
-                "query_string": b"", "http_version": "1.1", "scheme": "http",
-            }  # fmt: skip
-            slow = asyncio.create_task(app(scope, receive, send))
-            await begun.wait()
-            refused = await client.get("/debug/index/dump")
-            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-            may_end.set()
-            await slow
-            assert (await client.get("/debug/index/dump")).status_code == 200
+    async with one_dump_at_a_time() as (app, scope):
+        slow = asyncio.create_task(app(scope, receive, send))
+        await begun.wait()
+        refused = await ask_for_dump(app)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        may_end.set()
+        await slow
+        assert (await ask_for_dump(app)).status_code == 200
+
+
+@pytest.mark.parametrize("num_taken", [0, 1, 3])
+async def test_a_reader_that_stalls_is_broken_off_and_makes_room(
+    num_taken: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if len(sent) == num_taken:
+            await asyncio.Event().wait()
+        sent.append(message)
+
+    async with one_dump_at_a_time(stall_s=0.05) as (app, scope):
+        async with asyncio.timeout(10.0):
+            await app(scope, receive, send)
+        assert len(sent) == num_taken
+        assert all(message.get("more_body", True) for message in sent)  # the reader can tell
+        assert "takes too long" in caplog.text
+        assert (await ask_for_dump(app)).status_code == 200

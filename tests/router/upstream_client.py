@@ -73,7 +73,8 @@ async def raw_server(
     finally:
         server.close()
         for writer in writers:
-            writer.transport.abort()
+            with suppress(AttributeError):  # of a closed TLS transport of Python 3.11
+                writer.transport.abort()
         await asyncio.sleep(0.01)
 
 

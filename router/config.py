@@ -225,7 +225,8 @@ class BootstrapConfig(_Section):
     Attributes:
         siblings: URLs of their control ports, asked in this order.
         token: of their control ports.
-        timeout_s: for one worker, shared evenly by the siblings; then it recovers by itself.
+        timeout_s: for one worker, shared evenly by the siblings; then it recovers by itself. Three times as long
+            where it has to wait, because siblings tell of four workers at a time.
     """
 
     siblings: Annotated[tuple[WorkerUrl, ...], NoDecode, BeforeValidator(_listed)] = ()

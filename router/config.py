@@ -156,11 +156,12 @@ class Health(_Section):
     unhealthy are sent to another one.
 
     Attributes:
-        interval_s: between two probes; half a second after one that failed.
+        interval_s: between two probes; sooner after one that failed, or a request's connection did: a quarter of the
+            time since, at least 0.25 s.
         timeout_s: of one probe.
         failure_threshold: failures in a row that take a worker out of rotation; one success brings it back.
-            A worker that stops answering is out after ``interval_s``, as many ``timeout_s`` as this, and
-            half a second between them: 9 s by default.
+            A worker that stops answering is out after ``interval_s`` and as many ``timeout_s`` as this, give
+            or take a second: 9 s by default.
         refresh_s: after which a worker is asked again what it is.
     """
 
@@ -171,7 +172,9 @@ class Health(_Section):
 
 
 class BreakerConfig(_Section):
-    """The circuit breaker of each worker.
+    """The circuit breaker of each worker. Where every worker that could take a request is kept from it by its
+    breaker, one request may try the one that is tried again soonest, and a worker that could not be reached is tried
+    again with its next good probe; each at most once in a 20th of the cool-down.
 
     Attributes:
         num_faults: 5xx answers (503 apart) and broken connections in a row that open it.

@@ -31,6 +31,7 @@ from scoring.brain import (
     NoCandidateError,
     Outcome,
     OutcomeKind,
+    Plan,
     PlanRequest,
     TooManyRequestsError,
 )
@@ -62,6 +63,10 @@ _REFUSALS = {
 }
 
 
+def _nobody(_request: PlanRequest, _now: float) -> Plan | None:
+    return None
+
+
 class Forward(NamedTuple):
     """One request as it goes on to a worker.
 
@@ -90,6 +95,7 @@ class Relay:
     Attributes:
         max_attempts: ranks that one request is sent to at most.
         names_worker: tell the client which rank served it.
+        on_trial: plans a request that has no candidate on a worker whose breaker is open.
         outages: tells of workers that turn unhealthy.
         hops: names this router on the way of its requests.
         broken_answers: tells the log of answers that break off.
@@ -102,6 +108,7 @@ class Relay:
     max_attempts: int = 3
     names_worker: bool = True
     clock: Callable[[], float] = time.monotonic
+    on_trial: Callable[[PlanRequest, float], Plan | None] = _nobody
     outages: Outages = field(default_factory=Outages)
     hops: Hops = field(default_factory=new_hops)
     broken_answers: BrokenAnswers = field(default_factory=BrokenAnswers)
@@ -241,12 +248,21 @@ class Exchange:
         try:
             plan = relay.brain.plan(request, now)
         except NoCandidateError as error:
-            second = _second_question(request, error.decision)
-            if second is None:
-                raise
-            plan = relay.brain.plan(second, now)
+            plan = self._plan_otherwise(request, error, now)
         self._num_attempts += 1
         return Lease(relay.brain, plan, relay.clock, relay.listener)
+
+    def _plan_otherwise(self, request: PlanRequest, error: NoCandidateError, now: float) -> Plan:
+        """A trial of a worker whose breaker is open, or another question."""
+        relay = self._relay
+        if Exclusion.BREAKER_OPEN in _exclusions(error.decision):
+            trial = relay.on_trial(request, now)
+            if trial is not None:
+                return trial
+        second = _second_question(request, error.decision)
+        if second is None:
+            raise error
+        return relay.brain.plan(second, now)
 
     async def _relay_answer(self, lease: Lease, answer: UpstreamAnswer) -> None:
         """Pass the answer on as it comes."""

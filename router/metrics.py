@@ -168,6 +168,9 @@ class RouterCollector(Collector):
         yield gauges("workers", "Workers by state.", ("state",), by_one(states))
         opened = [((record.worker,), record.breaker.num_opened) for record in records]
         yield counter("breaker_opened", "Times a breaker opened.", ("worker",), opened)
+        trials = [((record.worker,), record.breaker.num_trials) for record in records]
+        meaning = "Requests let through to a worker whose breaker is open, for nobody else could take them."
+        yield counter("breaker_trials", meaning, ("worker",), trials)
         faults = [
             ((record.worker,), record.discovered.num_faults)
             for record in records

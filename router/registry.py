@@ -222,13 +222,14 @@ class Registry:
         record.error = error
         record.num_attempts += 1
 
-    def probed(self, worker: WorkerId, fault: str | None) -> None:
+    def probed(self, worker: WorkerId, fault: str | None, now: float) -> None:
         """A health probe was answered well, or ``fault`` says why not."""
         record = self._records.get(worker)
         if record is None:
             return
         was_healthy = record.health.is_healthy
         record.health.record(is_ok=fault is None)
+        record.breaker.probed(now, is_ok=fault is None)
         if record.health.is_healthy is not was_healthy:
             if fault is None:
                 logger.info("worker %s is healthy again", worker)
@@ -259,6 +260,8 @@ class Registry:
             return
         before = record.breaker.state
         record.breaker.record(kind, now)
+        if kind is OutcomeKind.CONNECT_FAILED:
+            record.doubt.set()
         if record.breaker.state is not before:
             logger.warning("breaker of worker %s is %s", rank.worker, record.breaker.state)
             self._settle(record)
@@ -358,11 +361,11 @@ class Registry:
             self._brains.bootstrap.begin(new)
 
     def _forget(self, spec: WorkerSpec) -> None:
+        if self._brains.bootstrap is not None:
+            self._brains.bootstrap.cancel(spec.worker)
         for source in spec.sources:
             self._brains.subscriber.unsubscribe(source)
         self._brains.index.remove_worker(spec.worker)
-        if self._brains.bootstrap is not None:
-            self._brains.bootstrap.cancel(spec.worker)
 
     def _is_recovered(self, spec: WorkerSpec, now: float) -> bool:
         """Has each of its streams got as far as it will?"""

@@ -50,6 +50,7 @@ from router.registry import Brains, Registry, RegistryLimits
 from router.shelf import PromptShelf
 from router.sibling import Siblings
 from router.ticker import Ticker
+from router.trials import Trials
 from router.upstream import UpstreamTimeouts, open_upstream
 from router.watcher import Watcher, WatchTimes
 from scoring import Planner, PlannerLimits
@@ -145,6 +146,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             counters,
             config.limits.max_attempts,
             config.names_worker,
+            on_trial=Trials(registry, planner).plan,
             outages=outages,
             hops=hops,
         )

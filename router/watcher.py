@@ -2,6 +2,9 @@
 
 Workers do not wait for each other. A worker is learned again from time to time, and whenever it is healthy
 after having failed: it may have come back with other ports, another model, other adapters.
+
+A worker in doubt, for a probe or a request's connection failed, is probed again after a quarter of the time that
+it has been in doubt: an outage is over for us soon after it is over.
 """
 
 import asyncio
@@ -21,9 +24,8 @@ from router.worker_record import WorkerRecord
 
 logger = logging.getLogger(__name__)
 
-RETRY_S = 0.5
-"""After a failed probe: one that is lost in a busy moment is soon made good, a dead worker soon known."""
 _FIRST_PAUSE_S = 0.25
+_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +89,48 @@ class Watcher:
         while not await self._learn(record):
             await self._sleep(pause_s)
             pause_s = min(2 * pause_s, self._times.interval_s)
-        learned_at, had_failed, is_doubtful = self._clock(), False, False
+        learned_at, had_failed = self._clock(), False
+        in_doubt_since: float | None = None
         while True:
-            interval_s = self._times.interval_s
-            await self._sleep(min(RETRY_S, interval_s) if is_doubtful else interval_s)
+            if in_doubt_since is not None:
+                in_doubt_s = self._clock() - in_doubt_since
+                await self._sleep(retry_pause_s(in_doubt_s, self._times.interval_s))
+            elif await self._is_doubted(record):
+                in_doubt_since = self._clock()
             is_ok = await self._probe(record)
             is_due = self._clock() - learned_at >= self._times.refresh_s
-            is_doubtful = not is_ok
+            is_doubtful = not is_ok or record.breaker.awaits_probe
             if is_ok and (had_failed or is_due):
-                is_doubtful = not await self._learn(record)
+                is_doubtful |= not await self._learn(record)
                 learned_at = self._clock()
             had_failed = not is_ok
+            if not is_doubtful:
+                in_doubt_since = None
+            elif in_doubt_since is None:
+                in_doubt_since = self._clock()
+
+    async def _is_doubted(self, record: WorkerRecord) -> bool:
+        """Wait until the next probe is due; True where a request could not connect meanwhile, or just before.
+
+        Such news makes it due at once, though not within ``_FIRST_PAUSE_S`` of the last one.
+        """
+        interval_s = self._times.interval_s
+        pause_s = min(_FIRST_PAUSE_S, interval_s)
+        await self._sleep(pause_s)
+        try:
+            async with asyncio.timeout((interval_s - pause_s) * self._rng.uniform(0.8, 1.0)):
+                await record.doubt.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _probe(self, record: WorkerRecord) -> bool:
         """Ask for its health once, and whether it sleeps; True if it is well. What fails in any way is a failed probe."""
         try:
+            record.doubt.clear()
             fault = await self._prober.why_unhealthy(record.url)
             if self._is_current(record):
-                self._registry.probed(record.worker, fault)
+                self._registry.probed(record.worker, fault, self._clock())
             if fault is None and record.discovered is not None and record.discovered.tells_sleep:
                 is_asleep = await self._prober.is_asleep(record.url)
                 if is_asleep is not None and self._is_current(record):
@@ -143,3 +169,8 @@ class Watcher:
     async def _sleep(self, seconds: float) -> None:
         """About that long."""
         await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.0))
+
+
+def retry_pause_s(in_doubt_s: float, interval_s: float) -> float:
+    """How long to wait before a worker is probed again that has been in doubt for so long."""
+    return min(interval_s, max(_FIRST_PAUSE_S, in_doubt_s / _SHARE))

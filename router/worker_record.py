@@ -1,6 +1,7 @@
 """What the router knows of one worker, whether it has been reached yet or not."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from protocol import PoolName, WorkerId, WorkerSpec
@@ -30,6 +31,7 @@ class WorkerRecord:
         storage_pool: the pool that the operator says it shares.
         since: when it was added, or learned as what it is now; monotonic seconds.
         discovered: None until it was reached.
+        doubt: set where a request could not connect, so that the worker is probed soon.
         error: why the last attempt to learn it failed; None where it did not.
     """
 
@@ -44,6 +46,7 @@ class WorkerRecord:
     is_draining: bool = False
     error: str | None = None
     num_attempts: int = 0
+    doubt: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def spec(self) -> WorkerSpec | None:
@@ -55,10 +58,10 @@ class WorkerRecord:
         """Why it takes no requests, draining apart."""
         if not self.health.is_healthy:
             return Exclusion.UNHEALTHY
-        if self.breaker.state is BreakerState.OPEN:
-            return Exclusion.BREAKER_OPEN
         if self.discovered is not None and self.discovered.is_asleep:
             return Exclusion.SLEEPING
+        if self.breaker.state is BreakerState.OPEN:
+            return Exclusion.BREAKER_OPEN
         return None
 
     @property

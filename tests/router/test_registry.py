@@ -68,7 +68,7 @@ def test_a_removed_worker_is_forgotten_everywhere() -> None:
                 act(worker)
         one.registry.learned(worker, described(), one.brains.shelf.shelved("m"), 0)
         one.registry.attempt_ended(Rank(worker), OutcomeKind.WORKER_ERROR, 0)
-        one.registry.probed(worker, "refused")
+        one.registry.probed(worker, "refused", one.clock.now)
         assert one.plan() == ""
 
 
@@ -171,7 +171,7 @@ def test_the_log_says_why_a_worker_is_unhealthy_and_that_it_is_well_again(
         worker = one.learn("w0")
         caplog.clear()
         for fault in ("slow", "slow", "connection refused", "slow", None, None):
-            one.registry.probed(worker, fault)
+            one.registry.probed(worker, fault, one.clock.now)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "worker w0 is unhealthy: connection refused, 3 probes in a row"),
         ("INFO", "worker w0 is healthy again"),
@@ -182,12 +182,12 @@ def test_failed_probes_in_a_row_exclude_and_one_good_one_restores() -> None:
     with fleet(RegistryLimits(health_threshold=3)) as one:
         worker = one.learn("w0")
         for _ in range(2):
-            one.registry.probed(worker, "refused")
+            one.registry.probed(worker, "refused", one.clock.now)
         assert one.plan() == "w0"
-        one.registry.probed(worker, "refused")
+        one.registry.probed(worker, "refused", one.clock.now)
         assert one.plan() == ""
         assert one.registry.record(worker).state is WorkerState.UNHEALTHY
-        one.registry.probed(worker, None)
+        one.registry.probed(worker, None, one.clock.now)
         assert one.plan() == "w0"
 
 
@@ -226,11 +226,11 @@ def test_events_out_of_reach_are_a_finding_while_the_worker_answers() -> None:
         assert kinds(one) == []
         one.brains.intake.on_disconnected(source(has_replay=True), one.clock.now)
         for _ in range(RegistryLimits().health_threshold):
-            one.registry.probed(worker, "refused")
+            one.registry.probed(worker, "refused", one.clock.now)
         one.tick()
         one.tick(31.0)
         assert kinds(one) == []
-        one.registry.probed(worker, None)
+        one.registry.probed(worker, None, one.clock.now)
         one.tick()
         one.tick(31.0)
         assert kinds(one) == ["rank_unreachable"]
@@ -337,7 +337,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, is_ok=st.booleans())
     def probe(self, name: str, is_ok: bool) -> None:
-        self.one.registry.probed(WorkerId(name), None if is_ok else "refused")
+        self.one.registry.probed(WorkerId(name), None if is_ok else "refused", self.one.clock.now)
 
     @rule(name=NAMES, kind=st.sampled_from(OutcomeKind))
     def attempt(self, name: str, kind: OutcomeKind) -> None:

@@ -119,7 +119,7 @@ def test_a_replay_socket_that_never_answers_is_a_finding_and_one_that_answers_en
         assert found.evidence["replay_endpoint"] == ENDPOINT.replay_endpoint
         assert found.evidence["unanswered_replays"] == 3
         assert found.evidence["failing_s"] == 17.0
-        one.registry.probed(ENDPOINT.rank.worker, None)
+        one.registry.probed(ENDPOINT.rank.worker, None, one.clock.now)
         while not one.brains.intake.is_replaying(ENDPOINT):
             _pass(one, 1)
         _reply(one, END)
@@ -132,7 +132,7 @@ def test_replays_of_a_worker_that_is_down_fail_for_no_reason_of_their_own(is_up:
     with fleet() as one:
         worker = one.learn("w0", sources=(ENDPOINT,))
         for _ in range(0 if is_up else 3):
-            one.registry.probed(worker, "refused")
+            one.registry.probed(worker, "refused", one.clock.now)
         one.brains.intake.on_connected(ENDPOINT, one.clock.now)
         _pass(one, 40)
         assert ("replay_failing" in _findings(one)) is is_up

@@ -10,14 +10,16 @@ import pytest
 
 from loadgen.fleet import free_ports
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
+from router.breaker import BreakerLimits
 from router.discovery import NamedEvents
 from router.hops import Hops
 from router.probe import ProbeTimeouts, open_prober
 from router.registry import RegistryLimits
 from router.shelf import PromptShelf, Shelved
 from router.upstream import UpstreamError
-from router.watcher import Watcher, WatchTimes
+from router.watcher import Watcher, WatchTimes, retry_pause_s
 from router.worker_record import WorkerState
+from scoring import OutcomeKind
 from tests.router.brains import TestFleet, fleet
 from tests.router.stub_engine import StubEngine, stub_engine, until
 from tests.router.stub_worker import Peer, answering, response, stub_worker
@@ -182,6 +184,33 @@ async def test_sleep_is_asked_for_with_each_probe(route: str) -> None:
             await until(lambda: state(one, worker) is WorkerState.SLEEPING)
             engine.pages[route] = awake if name == "metrics" else ["odd"]
             await until(lambda: state(one, worker) is WorkerState.SERVING)
+
+
+async def test_a_worker_that_requests_cannot_connect_to_is_probed_at_once() -> None:
+    """And takes requests again as soon as it is back, whatever its breaker's cool-down."""
+    breaker = BreakerLimits(num_faults=2, cool_down_s=1_000, max_cool_down_s=1_000)
+    with fleet(RegistryLimits(health_threshold=2, breaker=breaker)) as one:
+        async with stub_engine() as engine, watching(one, WatchTimes(3_600, 3_600)) as watcher:
+            worker = add(one, engine)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            engine.is_healthy = False
+            for _ in range(2):
+                one.registry.attempt_ended(Rank(worker), OutcomeKind.CONNECT_FAILED, 0.0)
+            assert state(one, worker) is WorkerState.BREAKER_OPEN
+            await until(lambda: state(one, worker) is WorkerState.UNHEALTHY)
+            engine.is_healthy = True
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+
+
+@pytest.mark.parametrize(
+    ("in_doubt_s", "pause_s"), [(0, 0.25), (1, 0.25), (2, 0.5), (4, 1), (8, 2), (1_000, 2)]
+)
+def test_a_worker_is_asked_again_after_a_quarter_of_its_outage(
+    in_doubt_s: float, pause_s: float
+) -> None:
+    assert retry_pause_s(in_doubt_s, interval_s=2.0) == pause_s
+    assert retry_pause_s(in_doubt_s, interval_s=0.1) == 0.1
 
 
 async def test_a_removed_worker_is_watched_no_longer() -> None:

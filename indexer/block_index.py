@@ -48,12 +48,17 @@ class Space:
 
 
 class BlockIndex:
-    """All blocks of the fleet. Pure; one owner."""
+    """All blocks of the fleet. Pure; one owner.
+
+    Attributes:
+        has_salts: a key space with a salt was ever opened: not all prompts are of one namespace.
+    """
 
     def __init__(self) -> None:
         self._spaces: dict[KeySpace, Space] = {}
         self._numbered: dict[int, Space] = {}
         self._next_number = 0
+        self.has_salts = False
         self._unused: list[Space] = []
         self._free_slots: list[int] = []
         self._num_slots = 0
@@ -82,6 +87,7 @@ class BlockIndex:
         if space is None:
             space = Space(key_space, self._next_number, {})
             self._next_number += 1
+            self.has_salts = self.has_salts or key_space.salt is not None
             self._spaces[key_space] = self._numbered[space.number] = space
             self._unused.append(space)
         return space

@@ -53,7 +53,13 @@ class RankLedger:
     """
 
     def __init__(
-        self, index: BlockIndex, model: str, limits: IndexLimits, *, clears_are_total: bool = False
+        self,
+        index: BlockIndex,
+        model: str,
+        limits: IndexLimits,
+        *,
+        clears_are_total: bool = False,
+        names_every_salt: bool = False,
     ) -> None:
         self.skips: Counter[ClaimSkip] = Counter()
         self.claims = RankClaims(index, limits)
@@ -67,7 +73,9 @@ class RankLedger:
         self._clears_are_total = clears_are_total
         self._index = index
         self._limits = limits
-        self._lineage = Lineage(index, model, self.skips, limits.remembered)
+        self._lineage = Lineage(
+            index, model, self.skips, limits.remembered, names_every_salt=names_every_salt
+        )
         self.links = self._lineage.links
         self._cache_groups = CacheGroups(self._new_group, self.skips, limits.groups)
         self._groups = self._cache_groups.claiming

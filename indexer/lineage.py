@@ -26,13 +26,20 @@ class Lineage:
         links: which block precedes which, as far as served requests tell; names unknown parents.
     """
 
-    __slots__ = ("_index", "_skips", "links", "placement")
+    __slots__ = ("_index", "_names_every_salt", "_skips", "links", "placement")
 
     def __init__(
-        self, index: BlockIndex, model: str, skips: Counter[ClaimSkip], max_links: int
+        self,
+        index: BlockIndex,
+        model: str,
+        skips: Counter[ClaimSkip],
+        max_links: int,
+        *,
+        names_every_salt: bool,
     ) -> None:
         self._index = index
         self._skips = skips
+        self._names_every_salt = names_every_salt
         self.placement = Placement(index, model, skips)
         self.links = ParentLinks(max_links)
 
@@ -72,7 +79,13 @@ class Lineage:
                 self._name_parent(group, piece, local)
 
     def _name_parent(self, group: GroupLedger, piece: Piece, local: int) -> None:
-        """Name the unknown parent of a parked piece, if served requests say which block it is."""
+        """Name the unknown parent of a parked piece, if served requests say which block it is.
+
+        Where an engine names a salt with a prompt's first block only, a child without one is anybody's as soon as
+        salts are used at all.
+        """
+        if piece.salt is None and self._index.has_salts and not self._names_every_salt:
+            return
         parent = self.links.get(local, piece.adapter, piece.salt)
         if parent is None or piece.parent is None or self._index.space_of(parent) is None:
             return

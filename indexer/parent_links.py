@@ -3,7 +3,7 @@
 A rank that was joined late publishes children of blocks nobody announced to us. Their parent is an engine
 hash without a meaning, until a served prompt of the same adapter and salt shows the same tokens after a
 block that we know by key. A block that follows two different ones says nothing. Nor does one of a salted
-prompt about a child that names no salt: some engines name it with a prompt's first block only.
+prompt about a child that names no salt: some engines name it with a prompt's first block only (`indexer.lineage`).
 
 Most ranks never have such a child, and hashing costs far more than keeping a prompt: prompts are hashed when
 the first question comes.

@@ -77,8 +77,9 @@ class RankBook:
         self.spec = spec
         self.added_at = now
         self.is_believed = are_events_believed(spec.engine, spec.version)
+        is_sglang = spec.engine is EngineKind.SGLANG
         self.ledger = RankLedger(
-            index, spec.model, limits, clears_are_total=spec.engine is EngineKind.SGLANG
+            index, spec.model, limits, clears_are_total=is_sglang, names_every_salt=is_sglang
         )
         self.slot = self.ledger.claims.slot
         self.evidence = Evidence(self.ledger)

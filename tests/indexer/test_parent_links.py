@@ -6,8 +6,8 @@ from indexer.block_index import BlockIndex, Ref
 from indexer.parent_links import ParentLinks
 from indexer.prompt_blocks import PromptBlocks
 from indexer.trust import Trust
-from protocol import KeySpace, block_keys, local_hash, pack_tokens
-from tests.indexer.small_fleet import SIZE, SmallFleet, names, prompt
+from protocol import EngineKind, KeySpace, block_keys, local_hash, pack_tokens
+from tests.indexer.small_fleet import SIZE, SmallFleet, names, prompt, rank, worker_spec
 from tests.indexer.small_fleet import blocks as tokens_of
 
 INDEX = BlockIndex()
@@ -114,3 +114,55 @@ def test_a_child_is_adopted_in_its_own_namespace_only(
     assert [fleet.match("w", one).matched_blocks for one in others] == [0, 0, 0]
     is_adopted = fleet.state("w").orphans == 0
     assert is_adopted is (adapter_of_child == "ad")
+
+
+SALTED_SIGNS = ["dispatched", "served", "stored", "stored elsewhere"]
+
+
+def show_salt(fleet: SmallFleet, sign: str, tokens: list[int]) -> None:
+    """The router comes to know that prompts are salted."""
+    match sign:
+        case "dispatched":
+            fleet.index.predict(rank("w"), prompt(tokens, salt="s"), fleet.now)
+        case "served":
+            fleet.serve("w", prompt(tokens_of(700, 3), salt="s"))
+        case _:
+            worker = "w" if sign == "stored" else "v"
+            fleet.store(worker, names(70, 1), tokens_of(700, 1), cache_salt="t")
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+@pytest.mark.parametrize("sign", SALTED_SIGNS)
+@pytest.mark.parametrize("is_served_first", [True, False])
+def test_where_salts_are_used_a_child_that_names_none_is_nobodys(
+    is_served_first: bool, sign: str, is_forgotten: bool
+) -> None:
+    """The engine names the salt with a prompt's first block only, and that one was stored before we joined."""
+    fleet = SmallFleet("w", "v", trust=Trust.JOINED)
+    shared, tail = tokens_of(0, 4), tokens_of(900, 2)
+    plain = prompt([*shared, *tail[:SIZE], 1])
+    if is_served_first:
+        fleet.serve("w", plain)
+    show_salt(fleet, sign, [*shared, *tail, 1])
+    if is_forgotten:
+        fleet.wait(601.0)
+        fleet.serve("w", plain)
+    fleet.store("w", names(50, 2), tail, names(40, 1)[0], extra_keys=[None, None])
+    if not is_served_first:
+        fleet.serve("w", plain)
+    fleet.wait(601.0)
+    fleet.serve("w", plain)
+    for salt, expected in ((None, 5), ("s", 0), ("t", 0)):
+        asked = prompt([*shared, *tail, 1], salt=salt)
+        assert fleet.match("w", asked).matched_blocks == expected, salt
+    assert fleet.state("w").orphans == 2
+
+
+def test_an_engine_that_names_every_salt_is_believed_where_it_names_none() -> None:
+    spec = worker_spec("w", engine=EngineKind.SGLANG)
+    fleet = SmallFleet(spec, trust=Trust.JOINED)
+    shared, tail = tokens_of(0, 4), tokens_of(900, 2)
+    fleet.serve("w", prompt(tokens_of(700, 3), salt="s"))
+    fleet.serve("w", prompt([*shared, *tail, 1]))
+    fleet.store("w", names(50, 2), tail, names(40, 1)[0])
+    assert fleet.state("w").orphans == 0

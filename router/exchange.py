@@ -248,21 +248,22 @@ class Exchange:
         try:
             plan = relay.brain.plan(request, now)
         except NoCandidateError as error:
-            plan = self._plan_otherwise(request, error, now)
+            otherwise = self._plan_otherwise(request, error.decision, now)
+            if otherwise is None:
+                raise
+            plan = otherwise
         self._num_attempts += 1
         return Lease(relay.brain, plan, relay.clock, relay.listener)
 
-    def _plan_otherwise(self, request: PlanRequest, error: NoCandidateError, now: float) -> Plan:
-        """A trial of a worker whose breaker is open, or another question."""
+    def _plan_otherwise(self, request: PlanRequest, decision: Decision, now: float) -> Plan | None:
+        """A trial of a worker whose breaker is open, or another question; None where there is neither."""
         relay = self._relay
-        if Exclusion.BREAKER_OPEN in _exclusions(error.decision):
+        if Exclusion.BREAKER_OPEN in _exclusions(decision):
             trial = relay.on_trial(request, now)
             if trial is not None:
                 return trial
-        second = _second_question(request, error.decision)
-        if second is None:
-            raise error
-        return relay.brain.plan(second, now)
+        second = _second_question(request, decision)
+        return None if second is None else relay.brain.plan(second, now)
 
     async def _relay_answer(self, lease: Lease, answer: UpstreamAnswer) -> None:
         """Pass the answer on as it comes."""

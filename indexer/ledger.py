@@ -60,6 +60,7 @@ class RankLedger:
         *,
         clears_are_total: bool = False,
         names_every_salt: bool = False,
+        speaks_extra_keys: bool = False,
     ) -> None:
         self.skips: Counter[ClaimSkip] = Counter()
         self.claims = RankClaims(index, limits)
@@ -80,7 +81,8 @@ class RankLedger:
         self._cache_groups = CacheGroups(self._new_group, self.skips, limits.groups)
         self._groups = self._cache_groups.claiming
         self._overdue: OverdueSearch | None = None
-        self._speaks_extra_keys = False
+        self._always_speaks_extra_keys = speaks_extra_keys
+        self._speaks_extra_keys = speaks_extra_keys
 
     @property
     def groups(self) -> Mapping[int | None, GroupLedger]:
@@ -157,7 +159,7 @@ class RankLedger:
         for group in self._groups.values():
             group.forget_past()
         self._cache_groups.clear()
-        self._speaks_extra_keys = self.has_placeholders = False
+        self._speaks_extra_keys, self.has_placeholders = self._always_speaks_extra_keys, False
         self.history.begin()
 
     def doubt(self, until: float) -> None:
@@ -234,7 +236,7 @@ class RankLedger:
         """What the rank's stores are like, as a snapshot has it."""
         self._cache_groups.sparse.update(islice(sparse, self._limits.groups))
         self.geometries.update(geometries)
-        self._speaks_extra_keys = speaks_extra_keys
+        self._speaks_extra_keys = speaks_extra_keys or self._always_speaks_extra_keys
         self.has_placeholders = has_placeholders
         self.history.lose()  # what was on HOST before is known, but not how often
 

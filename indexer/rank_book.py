@@ -79,8 +79,9 @@ class RankBook:
         self.is_believed = are_events_believed(spec.engine, spec.version)
         is_sglang = spec.engine is EngineKind.SGLANG
         self.ledger = RankLedger(
-            index, spec.model, limits, clears_are_total=is_sglang, names_every_salt=is_sglang
-        )
+            index, spec.model, limits, clears_are_total=is_sglang, names_every_salt=is_sglang,
+            speaks_extra_keys=spec.engine is EngineKind.VLLM,
+        )  # fmt: skip
         self.slot = self.ledger.claims.slot
         self.evidence = Evidence(self.ledger)
         self.dispatches = Dispatches(self.ledger.claims)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
-from protocol import EngineHash, Tier
-from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank
+from indexer.trust import Trust
+from protocol import EngineHash, EngineKind, Tier
+from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank, worker_spec
 
 A = names(0, 6)
 TOKENS = blocks(0, 6)
@@ -158,3 +159,14 @@ def test_namespaces_against_the_truth(
         for each, (adapter, salt) in enumerate(NAMED):
             asked = prompt(TOKENS[:8], adapter=adapter, salt=salt)
             assert fleet.run("w", asked) == truth.run(each)
+
+
+def test_what_an_engine_offloads_without_its_keys_starts_no_prompt() -> None:
+    """vLLM leaves the salt out of its stores on host; the GPU store that named it was before we joined."""
+    fleet = SmallFleet(worker_spec("w", engine=EngineKind.VLLM), trust=Trust.JOINED)
+    fleet.store("w", A[:1], TOKENS[:4], medium="CPU")
+    assert fleet.run("w", prompt(TOKENS)) == (0, 0, 0)
+    fleet.store("w", A[:1], TOKENS[:4], extra_keys=[["s"]])
+    fleet.remove("w", A[:1])
+    assert fleet.run("w", prompt(TOKENS, salt="s")) == (0, 1, 0)
+    assert fleet.run("w", prompt(TOKENS)) == (0, 0, 0)

@@ -16,7 +16,6 @@ both blocks (``Namesakes``), and the first removal ends both claims.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import cast
 
 from indexer.block_index import Ref
 from indexer.claim_ages import ClaimAges
@@ -169,13 +168,14 @@ class GroupLedger:
             self._skips[ClaimSkip.UNRESOLVED_FULL] += len(unknown) - room
         return max(0, len(unknown) - room)
 
-    def doubt(self, until: float) -> None:
-        """What is held is older than a loss, and kept until then unless confirmed; O(blocks held)."""
-        for tier, held in self._tiers.items():
-            if self._unnamed.hashes or self._namesakes:
-                self._claims.doubt(tier, (ref for _, ref in self.held(tier)), until)
-            else:
-                self._claims.doubt(tier, cast("Iterable[Ref]", held.values()), until)
+    def refs(self, tier: Tier) -> list[Ref | None]:
+        """What the hashes of a tier name, namesakes too; None for what they do not. O(blocks held), in C."""
+        refs = list(self._tiers[tier].values())
+        refs += (ref for _, ref in self._namesakes.of(tier))
+        return refs
+
+    def doubt_unnamed(self, until: float) -> None:
+        """Hashes that name no block are older than a loss, and kept until then unless confirmed; O(unnamed)."""
         self._unnamed.doubt(self._tiers, until)
 
     def has_overdue(self, tier: Tier, now: float) -> bool:
@@ -366,7 +366,7 @@ class GroupLedger:
                 self._claims.announce(tier, [ref])
                 until = self._unnamed.confirm(tier, block_hash)
                 if until is not None:
-                    self._claims.doubt(tier, [ref], until)
+                    self._claims.doubtful[tier].enter([ref], until)
 
     def _is_known(self, ref: Ref) -> bool:
         return self._claims.index.space_of(ref) is not None
@@ -379,7 +379,8 @@ class GroupLedger:
         if ref is None:
             return self._unnamed.is_overdue(tier, block_hash, now)
         refs = (ref, *self._namesakes.get(tier, block_hash))
-        return any(self._claims.is_overdue(tier, one, now) for one in refs)
+        doubts = self._claims.doubtful[tier]
+        return any(doubts.is_overdue(one, now) for one in refs)
 
     def _is_held(self, block_hash: EngineHash) -> bool:
         return any(block_hash in held for held in self._tiers.values())

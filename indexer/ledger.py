@@ -9,7 +9,8 @@ cannot be credited is counted under a reason of ``ClaimSkip``.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import assert_never
 
 from indexer.block_index import BlockIndex, Ref
@@ -163,9 +164,11 @@ class RankLedger:
         self.history.begin()
 
     def doubt(self, until: float) -> None:
-        """Announced claims are older than a loss, and kept until then unless confirmed; O(claims)."""
+        """Announced claims are older than a loss, and kept until then unless confirmed; O(claims) in C."""
+        for tier in Tier:
+            self.claims.doubt_all(tier, partial(self._refs, tier), until)
         for group in self._groups.values():
-            group.doubt(until)
+            group.doubt_unnamed(until)
 
     def drop_doubtful(self, now: float) -> int:
         """Drop claims that are still doubtful when their time is over; 8,192 hashes are looked at in one go.
@@ -173,6 +176,7 @@ class RankLedger:
         Returns:
             Number dropped.
         """
+        self.claims.settle_doubt()
         if self._overdue is None:
             if not self._has_overdue(now):
                 return 0
@@ -331,10 +335,15 @@ class RankLedger:
                 self.history.add(group.hashes(tier))
         self._clear_tier(tier, now)
 
+    def _refs(self, tier: Tier) -> list[Ref | None]:
+        by_group = [group.refs(tier) for group in self._groups.values()]
+        return by_group[0] if len(by_group) == 1 else list(chain.from_iterable(by_group))
+
     def _has_overdue(self, now: float) -> bool:
         groups = self._groups.values()
         return any(
-            self.claims.has_overdue(tier, now) or any(g.has_overdue(tier, now) for g in groups)
+            self.claims.doubtful[tier].has_overdue(now)
+            or any(g.has_overdue(tier, now) for g in groups)
             for tier in Tier
         )
 
@@ -354,6 +363,7 @@ class RankLedger:
         self.claims.departures[tier].forget(now)
         for group in self._groups.values():
             group.clear(tier)
+        self.claims.doubtful[tier].clear()
         if tier is Tier.GPU:
             self.claims.observed.clear()
 

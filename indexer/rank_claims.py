@@ -9,17 +9,20 @@ cache groups); the bit then stays until the last of them is removed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from indexer.aged_marks import AgedMarks
 from indexer.block_index import BlockIndex, Ref
 from indexer.departures import Departures
+from indexer.doubts import Doubts
 from indexer.limits import IndexLimits
 from indexer.prompt_blocks import PromptBlocks
 from indexer.retired_slots import Table
 from indexer.slot_bits import GPU, OBSERVED, PREDICTED
 from protocol import EngineHash, Tier
+
+_DOUBTED_AT_ONCE = 16_384
 
 
 class StoreWitness(Protocol):
@@ -43,8 +46,7 @@ class RankClaims:
     """The bits of one slot.
 
     Attributes:
-        doubtful: announced claims by tier that are older than an unrepaired loss, and until when they
-            are kept, the first to go first.
+        doubtful: announced claims by tier that are older than an unrepaired loss.
         departures: by tier, which blocks events removed, and when.
         duplicates: by tier, stores of what was held.
         witness: is told of every store whose blocks are known.
@@ -56,7 +58,7 @@ class RankClaims:
         self.slot = index.take_slot()
         self.observed = AgedMarks(index, self.slot, OBSERVED, limits.observed)
         self.predicted = AgedMarks(index, self.slot, PREDICTED, limits.predicted)
-        self.doubtful: dict[Tier, dict[Ref, float]] = {tier: {} for tier in Tier}
+        self.doubtful = {tier: Doubts() for tier in Tier}
         self.departures = {tier: Departures(limits.departures) for tier in Tier}
         self.duplicates: Counter[Tier] = Counter()
         self._shared: Counter[tuple[Tier, Ref]] = Counter()
@@ -65,7 +67,7 @@ class RankClaims:
 
     @property
     def num_doubtful(self) -> int:
-        """Doubtful claims, a block counted once a tier."""
+        """Doubtful claims, a block counted once a tier; for a while after a loss some that are sure again."""
         return sum(map(len, self.doubtful.values()))
 
     def announce(self, tier: Tier, refs: Sequence[Ref]) -> None:
@@ -92,32 +94,22 @@ class RankClaims:
 
     def confirm(self, tier: Tier, refs: Iterable[Ref]) -> None:
         """The claims on these blocks are true after all, or gone: not doubtful."""
-        pop = self.doubtful[tier].pop
-        for ref in refs:
-            pop(ref, None)
+        self.doubtful[tier].confirm(refs)
 
-    def doubt(self, tier: Tier, refs: Iterable[Ref], until: float) -> None:
-        """These claims are older than a loss; those that were doubtful before keep their time.
+    def doubt_all(self, tier: Tier, held: Callable[[], list[Ref | None]], until: float) -> None:
+        """All claims on the tier are older than a loss; those that were doubtful before keep their time.
 
-        None goes before one that has been doubtful for longer.
+        Args:
+            held: tells them all, and None for those that name no block.
         """
-        doubtful = self.doubtful[tier]
-        if not doubtful:
-            self.doubtful[tier] = dict.fromkeys(refs, until)  # in C: there may be a million
-            return
-        until = max(until, next(reversed(doubtful.values())))
-        for ref in refs:
-            doubtful.setdefault(ref, until)
+        doubts, bit = self.doubtful[tier], 1 << tier
+        doubts.note(held, lambda ref: bool(self.index.bits(ref, self.slot) & bit), until)
+        doubts.proceed(_DOUBTED_AT_ONCE)
 
-    def has_overdue(self, tier: Tier, now: float) -> bool:
-        """Whether the time of a doubtful claim is over."""
-        doubtful = self.doubtful[tier]
-        return bool(doubtful) and next(iter(doubtful.values())) <= now
-
-    def is_overdue(self, tier: Tier, ref: Ref, now: float) -> bool:
-        """Whether the claim on the block is doubtful and its time is over."""
-        until = self.doubtful[tier].get(ref)
-        return until is not None and until <= now
+    def settle_doubt(self) -> None:
+        """Go on with what losses have left to do; O(1). About once a second."""
+        for doubts in self.doubtful.values():
+            doubts.proceed(_DOUBTED_AT_ONCE)
 
     def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[int]]:
         """Refs of a prompt's blocks, and this rank's bits on each."""
@@ -136,7 +128,8 @@ class RankClaims:
         left, self.slot = self.slot, self.index.take_slot()
         marks = [kind.move(self.slot) for kind in (self.observed, self.predicted)]
         self.index.retired.add(left, [*announced, *marks])
-        self.doubtful = {tier: {} for tier in Tier}
+        for doubts in self.doubtful.values():
+            doubts.clear()
         self._shared = Counter()
 
     def close(self) -> None:
@@ -151,9 +144,7 @@ class RankClaims:
             assert counts.keys() == expected, f"{tier.name}: {counts.keys() ^ expected}"
             shares = {ref: count - 1 for ref, count in counts.items() if count > 1}
             assert shares == {ref: n for (t, ref), n in self._shared.items() if t is tier}
-            assert self.doubtful[tier].keys() <= expected
-            ends = list(self.doubtful[tier].values())
-            assert ends == sorted(ends), "doubt ends out of order"
+            self.doubtful[tier].check(expected)
         for departures in self.departures.values():
             departures.check()
         self.observed.check({ref for ref, bits in bits_of.items() if bits & OBSERVED})

@@ -125,8 +125,8 @@ class RankOracle:
         self.duplicates, self.unknown_removals = duplicates, unknown
 
     def lose(self, now: float, ttl: float) -> None:
-        named = {(t, b) for t, blocks in self.held.items() for b in blocks if self.is_named(b)}
-        self.doubted = {**dict.fromkeys(named, now + ttl), **self.doubted}
+        held = {(t, b) for t, blocks in self.held.items() for b in blocks}
+        self.doubted = {**dict.fromkeys(held, now + ttl), **self.doubted}
 
     def predict(self, block: Block, now: float) -> None:
         for b in block.chain():

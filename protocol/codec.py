@@ -13,8 +13,10 @@ Positional layouts (element 0 is the type name):
     AllBlocksCleared  medium
     batch             ts, events, rank
 
-Storage pools publish maps of another form (`protocol.pool_events`). No field is a map, so a map at any place of a positional event, also beyond the known ones, holds fields by
+No field is a map, so a map at any place of a positional event, also beyond the known ones, holds fields by
 name (SGLang 0.5.18 and 0.5.19 append one with the salt).
+
+Storage pools publish maps of another form (`protocol.pool_events`).
 """
 
 from array import array
@@ -325,16 +327,13 @@ def _tokens(raw: list[Any]) -> tuple[Sequence[int], bool]:
 
 
 def _run_of_pairs(pairs: list[Any]) -> list[int]:
-    run: list[int] = []
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
             raise _SkipError(SkipReason.BAD_FIELD)
-        if run and run[-1] != pair[0]:
-            raise _SkipError(SkipReason.BROKEN_PAIRS)
-        if not run:
-            run.append(pair[0])
-        run.append(pair[1])
-    _require_integers(run)
+    run = [pairs[0][0], *(pair[1] for pair in pairs)]
+    _require_integers(run)  # before any is compared: lists may be nested too deeply for that
+    if any(pair[0] != token for pair, token in zip(pairs, run, strict=False)):
+        raise _SkipError(SkipReason.BROKEN_PAIRS)
     return run
 
 

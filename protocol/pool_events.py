@@ -20,7 +20,7 @@ POOL_EVENT_MARK = "event_type"
 """The field that tells this form: engines' events name a ``type`` and no such field."""
 
 _SHARDS = ("tp_rank", "head_or_tp_rank", "pp_rank", "pcp_rank", "dcp_rank", "layer_id")
-_SGLANG_KEY = re.compile(r"([0-9a-f]{64})((?:_[a-z0-9]*)*)")
+_SGLANG_KEY = re.compile(r"([0-9a-f]{64})((?:_[_a-z0-9]*)?)")
 _U64 = (1 << 64) - 1
 _MAX_SIZE = 1 << 24
 
@@ -69,8 +69,8 @@ def _hashes(fields: Mapping[object, object]) -> tuple[list[EngineHash], bool] | 
     if found is None:
         return [], False
     # SGLang names objects by digest and ranks, and publishes the digest's first 8 bytes
-    ranks = filter(str.isdigit, found[2].split("_"))
-    return [int(found[1][:16], 16)], all(int(one) == 0 for one in ranks)
+    ranks = filter(str.isdigit, found[2].split("_"))  # of any length: more than `int` would read
+    return [int(found[1][:16], 16)], not any(one.strip("0") for one in ranks)
 
 
 def _is_u64(value: object) -> bool:

@@ -153,7 +153,7 @@ SCALARS = st.one_of(
     st.floats(),
     st.text(max_size=6),
     st.binary(max_size=6),
-    st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "GPU"]),
+    st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "GPU", "1" * 5_000]),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -162,8 +162,25 @@ VALUES = st.recursive(
 )
 FIELD_NAMES = st.sampled_from(
     ["type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
-     "cache_salt", "session_id", "extra_keys", "group_idx", "kv_cache_spec_kind", "locality", "unknown"]
+     "cache_salt", "session_id", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
+     "locality", "model_name", "unknown"]
 )  # fmt: skip
+POOL_FIELD_NAMES = st.sampled_from(
+    ["medium", "model_name", "block_size", "seq_hashes", "object_key", "connector_block_hash", "group_id",
+     "lora_name", "additional_salt", "tp_rank", "head_or_tp_rank", "pp_rank", "pcp_rank", "dcp_rank", "layer_id",
+     "type", "block_hashes", "unknown"]
+)  # fmt: skip
+OBJECT_KEYS = st.builds(
+    lambda digest, parts: "_".join([digest, *parts]),
+    st.sampled_from(["0a" * 32, "0a" * 31, "f" * 64]),
+    st.lists(st.sampled_from(["", "0", "k", "L3", "7" * 5_000, "0" * 5_000, "²"]), max_size=4),
+)
+POOL_EVENTS = st.builds(
+    lambda kind, key, fields: {"object_key": key} | fields | {"event_type": kind},
+    st.sampled_from(["stored", "removed", "cleared"]) | SCALARS,
+    OBJECT_KEYS,
+    st.dictionaries(POOL_FIELD_NAMES, VALUES, max_size=9),
+)
 
 
 @THOROUGH
@@ -181,7 +198,10 @@ def test_any_value(value: Any) -> None:
 @THOROUGH
 @given(
     st.lists(
-        st.dictionaries(FIELD_NAMES, VALUES, max_size=9) | st.lists(VALUES, max_size=12), max_size=4
+        st.dictionaries(FIELD_NAMES, VALUES, max_size=9)
+        | st.lists(VALUES, max_size=12)
+        | POOL_EVENTS,
+        max_size=4,
     )
 )
 def test_any_fields_of_events(events: list[Any]) -> None:
@@ -227,6 +247,27 @@ def test_huge_lengths(payload: bytes, at: int, header: bytes) -> None:
 def test_deep_nesting(opening: bytes, depth: int, around: bytes) -> None:
     read(around + opening * depth + b"\xc0")
     read(around + opening * depth)
+
+
+@pytest.mark.parametrize("depth", [10, 500, 1_000])
+@pytest.mark.parametrize("field", ["token_ids", "extra_keys", "lora_id", "cache_salt"])
+def test_values_too_deep_to_compare(field: str, depth: int) -> None:
+    """A field holds two pairs that meet in a list of lists of lists: it is read, or its event left out."""
+    deep = b"\x91" * depth + b"\xc0"
+    named = {
+        b"type": msgpack.packb("BlockStored"), b"block_hashes": b"\x91\x07", b"parent_block_hash": b"\xc0",
+        b"token_ids": b"\x91\x05", b"block_size": b"\x01", field.encode(): b"\x92\x92\x01" + deep + b"\x92" + deep + b"\x02",
+    }  # fmt: skip
+    packed = b"".join(msgpack.packb(name.decode()) + value for name, value in named.items())
+    event = bytes([0x80 + len(named)]) + packed
+    payload = b"\x93\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00\x91" + event + b"\x00"
+    batch = decode_batch(payload)
+    assert len(batch.events) + len(batch.skipped) == 1
+    scan = BatchScan(payload)
+    assert scan.proceed(2)
+    scanned = scan.payload().batch
+    assert scanned is not None
+    assert (len(scanned.events), scanned.skipped) == (len(batch.events), batch.skipped)
 
 
 @pytest.mark.parametrize("header", [b"\xdd", b"\xdf", b"\xdb", b"\xc6"])

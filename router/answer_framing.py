@@ -1,4 +1,4 @@
-"""What the header section of a worker's answer says of its own size, and of its body's end.
+"""What the header section of a worker's answer says of its body's end.
 
 Names are looked at in whatever case they are written.
 """
@@ -9,11 +9,6 @@ from router.headers import RawHeader
 
 CODING = b"transfer-encoding"
 _FRAMINGS = frozenset({CODING, b"content-length"})
-
-
-def num_bytes(headers: Sequence[RawHeader]) -> int:
-    """Of the section on the wire."""
-    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def is_unframed(headers: Sequence[RawHeader]) -> bool:

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from prompt import Api, api_of_path
 from router.answer import Answer
 from router.body import BodyTooLargeError, ClientClosedError, discard_body, read_body
+from router.client_head import BARE_MARK
 from router.counters import DataCounters
 from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
@@ -227,7 +228,7 @@ async def _refuse_unread(
 
 
 def _target(scope: Scope, api: Api) -> str:
-    """Path and query as they came, byte for byte; a byte beyond ASCII, which no URL may have, is escaped.
+    """Path and query as they came, byte for byte.
 
     Of a routed path the trailing slash is left out: engines would send the client to themselves without it.
     """
@@ -235,10 +236,8 @@ def _target(scope: Scope, api: Api) -> str:
     if api is not Api.OTHER:
         path = path.removesuffix(b"/")
     query: bytes = scope["query_string"]
-    target = path + b"?" + query if query else path
-    if target.isascii():
-        return target.decode("ascii")
-    return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in target)
+    mark = b"?" if query or BARE_MARK in scope["extensions"] else b""
+    return (path + mark + query).decode("ascii")
 
 
 def _may_repeat(api: Api, scope: Scope) -> bool:

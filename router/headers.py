@@ -179,6 +179,11 @@ def is_sendable(raw: Sequence[RawHeader]) -> bool:
     return _NO_TOKEN.search(names) is None and _CONTROL.search(values) is None
 
 
+def num_bytes(raw: Iterable[RawHeader]) -> int:
+    """Of the section on the wire."""
+    return sum(len(name) + len(value) + 4 for name, value in raw)
+
+
 def header(headers: Iterable[RawHeader], name: bytes) -> bytes | None:
     """The first value of a field; names in lower case."""
     for found, value in headers:

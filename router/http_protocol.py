@@ -5,8 +5,8 @@
            └─ refused before ──────────▶ dropped
 
 Reading never stops while an answer is waited for, so that a client that leaves is noticed at once, pipelined
-requests or not. A head is bounded in bytes and time, a body in time. What cannot be told apart safely (two
-framings, a coding other than ``chunked``, a target that is no path) is refused and the connection closed.
+requests or not. A head is bounded in bytes and time, a body in time. What cannot be told apart
+safely is refused and the connection closed.
 
 A request costs a few reads of the clock, and no timer or task beyond its own.
 """
@@ -15,13 +15,12 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from router.connections import (
@@ -37,19 +36,12 @@ from router.connections import (
     ConnectionGuard,
 )
 from router.http_cycle import FrontDoorCycle, OldClientCycle, bare_refusal
+from router.http_head import BODY, HEAD, IDLE, LINGER, HeadReader, RefusedError
 
-_NOTED = frozenset({b"expect", b"transfer-encoding"})
 _SURPLUS_HEAD_S = 5.0
-# What is being read: nothing, between two requests; a head; a body; nothing any more. Plain numbers, for
-# each field of a head is looked at.
-_IDLE, _HEAD, _BODY, _LINGER = range(4)
 
 
-class _RefusedError(Exception):
-    """Raised through the parser; why stands in ``FrontDoorProtocol._reason``."""
-
-
-class FrontDoorProtocol(HttpToolsProtocol):
+class FrontDoorProtocol(HeadReader):
     """One connection.
 
     Applications find it in ``scope["extensions"]["kvroute.connection"]``.
@@ -74,15 +66,12 @@ class FrontDoorProtocol(HttpToolsProtocol):
         self._guard = guard
         self._limits = guard.limits
         self._extensions = {"kvroute.connection": self}
-        self._phase = _IDLE
         self._reason = ConnectionEnd.MALFORMED
         self._running: RequestResponseCycle | None = None
         self._held = bytearray()
         self._fruitless_bytes = 0  # read since a head, or a piece of a body, was complete
         self._body_bytes = 0  # read since the deadline was moved
         self._is_deaf = False
-        self._has_coding = False
-        self._declines_upgrade = False
         self.due = NEVER
         self.has_left = False
         self.is_surplus = False
@@ -128,21 +117,21 @@ class FrontDoorProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """It has caught up."""
         super().resume_writing()
-        if self._is_answering() and self._phase != _BODY:
+        if self._is_answering() and self._phase != BODY:
             self.due = NEVER
 
     def expire(self, now: float) -> None:
         """The deadline has passed."""
         transport = self.transport
-        if self.flow.write_paused or transport.is_closing() or self._phase == _LINGER:
+        if self.flow.write_paused or transport.is_closing() or self._phase == LINGER:
             if self._is_answering():
                 self._guard.ended[ConnectionEnd.READ_TIMEOUT] += 1
             transport.abort()
-        elif self._phase == _HEAD:
+        elif self._phase == HEAD:
             self._refuse(ConnectionEnd.HEAD_TIMEOUT)
-        elif self._phase == _BODY and self.flow.read_paused:
+        elif self._phase == BODY and self.flow.read_paused:
             self.due = now + self._limits.body_s
-        elif self._phase == _BODY:
+        elif self._phase == BODY:
             self._refuse(ConnectionEnd.BODY_TIMEOUT)
         else:
             transport.close()
@@ -159,14 +148,17 @@ class FrontDoorProtocol(HttpToolsProtocol):
         if is_owed and (self.pipeline or not self.cycle.more_body):
             self._hold(data)
             return
-        if self._phase == _IDLE:
-            self._phase = _HEAD
+        self._head = self._head + data if self._phase == HEAD else data
+        if self._phase == IDLE:
+            self._phase = HEAD
             self._fruitless_bytes = 0
             if cycle is not None:
                 self.due = self.loop.time() + self._limits.head_s
         self._fruitless_bytes += len(data)
         self._body_bytes += len(data)
         self._feed(data)
+        if self._phase != HEAD:
+            self._head = b""
 
     def _feed(self, data: bytes) -> None:
         self._reason = ConnectionEnd.MALFORMED
@@ -182,10 +174,10 @@ class FrontDoorProtocol(HttpToolsProtocol):
     def _move_deadline(self) -> None:
         if self._fruitless_bytes > MAX_HEAD_BYTES:
             self._refuse(ConnectionEnd.HEAD_TOO_LARGE)
-        elif self._phase == _IDLE:
+        elif self._phase == IDLE:
             idles = self.cycle.response_complete  # refused before its body was whole
             self.due = self.loop.time() + self._limits.keep_alive_s if idles else NEVER
-        elif self._phase == _HEAD:
+        elif self._phase == HEAD:
             self._await_head()
         else:
             self._await_body()
@@ -214,58 +206,31 @@ class FrontDoorProtocol(HttpToolsProtocol):
             self._guard.ended[ConnectionEnd.PIPELINED] += 1
             self._close_after_answers()
 
-    def _without_upgrade(self) -> bytes:
-        """The head once more, as of a client that offers no other protocol, for a parser that reads on."""
-        self._declines_upgrade = False
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        line = f"{self.scope['method']} %s HTTP/{self.scope['http_version']}".encode()
-        lines = [line % self.url]
-        lines += [b"%s: %s" % field for field in self.headers if field[0] != b"upgrade"]
-        return b"\r\n".join([*lines, b"", b""])
-
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
-        self._phase = _HEAD
-        self._has_coding = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head, or of the trailers, which are dropped."""
-        if self._phase != _HEAD:
-            return
-        name = name.lower()
-        if name in _NOTED:
-            if name == b"expect":
-                self.expect_100_continue = value.lower() == b"100-continue"
-            elif self._has_coding or value.lower() != b"chunked":
-                raise _RefusedError
-            else:
-                self._has_coding = True
-        self.headers.append((name, value))
+        self._begin_head()
 
     def on_headers_complete(self) -> None:
         """The head is whole: start on the request, or queue it."""
         parser, scope = self.parser, self.scope
-        if self._fruitless_bytes > MAX_HEAD_BYTES and self._head_bytes() > MAX_HEAD_BYTES:
+        if self._fruitless_bytes > MAX_HEAD_BYTES and self._num_head_bytes() > MAX_HEAD_BYTES:
             self._reason = ConnectionEnd.HEAD_TOO_LARGE
-            raise _RefusedError
+            raise RefusedError
         scope["method"] = parser.get_method().decode("ascii")
-        version = parser.get_http_version()
+        scope["http_version"] = version = parser.get_http_version()
         if parser.should_upgrade() and scope["method"] != "CONNECT":
             self._declines_upgrade = True
-            scope["http_version"] = version
             return
         is_old = version == "1.0"
-        if (is_old and self._has_coding) or version not in ("1.1", "1.0"):
-            raise _RefusedError
-        scope["http_version"] = version
-        self._read_target()
+        if not is_old and version != "1.1":
+            raise RefusedError
+        self._check_head(is_old=is_old)
         self._fruitless_bytes = self._body_bytes = 0
-        self._phase = _BODY
+        self._phase = BODY
         self.due = self.loop.time() + self._limits.body_s
         keep_alive = not is_old and not self.is_surplus and parser.should_keep_alive()
         self._begin((OldClientCycle if is_old else FrontDoorCycle), keep_alive=keep_alive)
@@ -284,31 +249,17 @@ class FrontDoorProtocol(HttpToolsProtocol):
         if self._declines_upgrade:
             return
         self._fruitless_bytes = 0
-        self._phase = _IDLE
+        self._phase = IDLE
         if not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
-
-    def _head_bytes(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-
-    def _read_target(self) -> None:
-        """Path and query. Of a target in absolute form the origin is left out."""
-        scope, target = self.scope, httptools.parse_url(self.url)
-        raw_path = target.path or b"/"
-        if raw_path[0] != 0x2F or scope["method"] == "CONNECT":
-            raise _RefusedError
-        path = raw_path.decode("ascii")
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = target.query or b""
 
     def _begin(self, kind: type[FrontDoorCycle], *, keep_alive: bool) -> None:
         earlier = self._latest()
         is_first = earlier is None or earlier.response_complete
         if not is_first and len(self.pipeline) >= MAX_PIPELINED:
             self._reason = ConnectionEnd.PIPELINED
-            raise _RefusedError
+            raise RefusedError
         self.cycle = kind(
             scope=self.scope,
             transport=self.transport,
@@ -376,13 +327,13 @@ class FrontDoorProtocol(HttpToolsProtocol):
             assert last is not None, "a request is queued behind a running one"
             self.cycle = last
         self.cycle.keep_alive = False
-        self._phase = _IDLE
+        self._phase = IDLE
         self.due = NEVER
 
     def _linger(self, now: float) -> None:
         """Give the client a moment to read what was sent last. What it still sends is dropped: a connection
         that is closed on unread bytes is reset, and the client might never see the answer."""
-        self._phase = _LINGER
+        self._phase = LINGER
         self.due = now + LINGER_S
 
     def _latest(self) -> RequestResponseCycle | None:

@@ -25,8 +25,8 @@ from typing import Protocol
 
 import httptools
 
-from router.answer_framing import CODING, declares_body, is_unframed, num_bytes
-from router.headers import BODILESS, RawHeader, is_sendable
+from router.answer_framing import CODING, declares_body, is_unframed
+from router.headers import BODILESS, RawHeader, is_sendable, num_bytes
 from router.upstream_answer import (
     HIGH_WATER_BYTES,
     PIECE_BYTES,

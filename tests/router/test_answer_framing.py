@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.answer_framing import declares_body, is_unframed, num_bytes
+from router.answer_framing import declares_body, is_unframed
 from router.headers import RawHeader
 
 
@@ -20,7 +20,3 @@ from router.headers import RawHeader
 def test_what_is_declared(headers: list[RawHeader], *, unframed: bool, declares: bool) -> None:
     assert is_unframed(headers) is unframed
     assert declares_body(headers) is declares
-
-
-def test_bytes_on_the_wire() -> None:
-    assert num_bytes([(b"ab", b"c"), (b"d", b"")]) == len(b"ab: c\r\nd: \r\n")

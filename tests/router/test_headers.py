@@ -9,6 +9,7 @@ from router.headers import (
     is_encoded,
     is_event_stream,
     is_sendable,
+    num_bytes,
     read_answer_head,
     read_request_head,
     without_base,
@@ -127,3 +128,7 @@ def test_what_points_at_the_worker_points_here(location: bytes, url: str, expect
         (b"x-a", b"http://w:1/x"),
         (b"content-location", expected),
     ]
+
+
+def test_bytes_on_the_wire() -> None:
+    assert num_bytes([(b"ab", b"c"), (b"d", b"")]) == len(b"ab: c\r\nd: \r\n")

@@ -22,7 +22,7 @@ async def test_a_head_beyond_the_bound_gets_431(data: bytes) -> None:
 
 
 async def test_a_head_within_the_bound_passes() -> None:
-    data = b"GET /x HTTP/1.1\r\nConnection: close\r\nx: %s\r\n\r\n" % (b"a" * 60_000)
+    data = b"GET /x HTTP/1.1\r\nHost: r\r\nConnection: close\r\nx: %s\r\n\r\n" % (b"a" * 60_000)
     async with stub_worker(OK) as worker, front_door(worker.url) as door:
         assert (await refused(door, data)).status == 200
     assert len(worker.requests) == 1
@@ -30,7 +30,7 @@ async def test_a_head_within_the_bound_passes() -> None:
 
 async def test_a_body_in_the_same_read_is_no_part_of_the_head() -> None:
     body = b"b" * 200_000
-    data = b"PUT /x HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
+    data = b"PUT /x HTTP/1.1\r\nHost: r\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
         len(body),
         body,
     )
@@ -46,7 +46,7 @@ TRAILERS = {
 
 @pytest.mark.parametrize("data", TRAILERS.values(), ids=TRAILERS.keys())
 async def test_framing_without_a_body_is_bounded_too(data: bytes) -> None:
-    head = b"PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"PUT /x HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with stub_worker(OK) as worker, front_door(worker.url) as door:
         assert (await refused(door, head + data)).status == 431
         await door.settled()
@@ -54,7 +54,7 @@ async def test_framing_without_a_body_is_bounded_too(data: bytes) -> None:
 
 
 async def test_trailers_are_dropped() -> None:
-    data = b"PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx-late: 1\r\n\r\n"
+    data = b"PUT /x HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx-late: 1\r\n\r\n"
     async with (
         stub_worker(echo_target) as worker,
         front_door(worker.url) as door,
@@ -65,7 +65,7 @@ async def test_trailers_are_dropped() -> None:
     assert worker.requests[0].values("x-late") == []
 
 
-@pytest.mark.parametrize("data", [b"G", b"GET /x HTTP/1.1\r\nx: ", b"\r\n\r\n"])
+@pytest.mark.parametrize("data", [b"G", b"GET /x HTTP/1.1\r\nHost: r\r\nx: ", b"\r\n\r\n"])
 async def test_a_head_that_does_not_come_gets_408(data: bytes) -> None:
     async with front_door(connections=BRIEF) as door:
         answer = await refused(door, data)
@@ -142,7 +142,7 @@ async def test_a_body_that_trickles_gets_408_and_a_steady_one_passes() -> None:
     ):
         async with connect(door.port) as steady, connect(door.port) as trickling:
             pieces = 12
-            head = b"PUT /x HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (pieces * 4096)
+            head = b"PUT /x HTTP/1.1\r\nHost: r\r\nContent-Length: %d\r\n\r\n" % (pieces * 4096)
             steady.writer.write(head)
             trickling.writer.write(head)
             for _ in range(pieces):

@@ -48,60 +48,12 @@ async def test_ambiguous_framing_is_refused(fields: bytes) -> None:
     assert not worker.requests
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"OPTIONS * HTTP/1.1",
-        b"CONNECT evil.com:443 HTTP/1.1",
-        b"GET @evil.com/ HTTP/1.1",
-        b"GET evil.com/ HTTP/1.1",
-        b"GET /\xe9 HTTP/1.1",
-        b"GET /x HTTP/2.0",
-        b"GET /x HTTP/0.9",
-        b"GET /x",
-        b"PRI * HTTP/2.0",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-)
-async def test_what_is_no_request_for_a_path_is_refused(line: bytes) -> None:
-    async with stub_worker(OK) as worker, front_door(worker.url) as door:
-        answer = await refused(door, line + b"\r\nHost: r\r\n\r\n")
-    assert (answer.status, code(answer)) == (400, "malformed_request")
-    assert not worker.requests
-
-
-async def test_chunks_from_a_client_of_http_1_0_are_refused() -> None:
-    async with front_door() as door:
-        data = b"POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-        assert (await refused(door, data)).status == 400
-
-
-@pytest.mark.parametrize(
-    ("target", "path"),
-    [
-        (b"http://r/a?b=1", "/a?b=1"),
-        (b"http://r", "/"),
-        (b"//r/a", "//r/a"),
-        (b"/a?b#c", "/a?b"),
-        (b"/%2e%2E/a", "/%2e%2E/a"),
-    ],
-)
-async def test_only_path_and_query_of_a_target_go_on(target: bytes, path: str) -> None:
-    async with (
-        stub_worker(echo_target) as worker,
-        front_door(worker.url) as door,
-        connect(door.port) as client,
-    ):
-        client.writer.write(b"GET %s HTTP/1.1\r\nHost: r\r\n\r\n" % target)
-        assert (await client.answer()).body.decode() == path + " "
-
-
 @pytest.mark.parametrize("size", [0, 5, 100_000])
 @pytest.mark.parametrize("in_one_write", [True, False])
 async def test_the_offer_of_another_protocol_is_declined(size: int, in_one_write: bool) -> None:
     """Java's client offers h2c with each first request, bodies included."""
     head = (
-        b"POST /x HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"POST /x HTTP/1.1\r\nHost: r\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
         b"HTTP2-Settings: AAEAAEAA\r\nContent-Length: %d\r\n\r\n" % size
     )
     async with (
@@ -124,7 +76,7 @@ async def test_beyond_the_bound_on_connections_own_paths_are_served_and_the_rest
             for client in (first, second):
                 client.writer.write(GET)
                 assert (await client.answer()).status == 200
-            health = await refused(door, b"GET /health HTTP/1.1\r\n\r\n")
+            health = await refused(door, b"GET /health HTTP/1.1\r\nHost: r\r\n\r\n")
             assert (health.status, health.values("connection")) == (200, ["close"])
             for body in (b"{}", b"x" * 100_000):
                 post = POST + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)

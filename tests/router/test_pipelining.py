@@ -18,7 +18,7 @@ async def test_pipelined_requests_are_answered_in_order(
     num_pipelined: int, in_one_write: bool
 ) -> None:
     requests = [
-        b"PUT /%d HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi" % number
+        b"PUT /%d HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\n\r\nhi" % number
         for number in range(num_pipelined + 1)
     ]
     async with stub_worker(echo_target) as worker, front_door(worker.url) as door:
@@ -35,10 +35,11 @@ async def test_pipelined_requests_are_answered_in_order(
 PIPELINED = {
     "whole": GET,
     "half a head": GET[:20],
-    "half a body": b"PUT /x HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"a" * 100_000,
+    "half a body": b"PUT /x HTTP/1.1\r\nHost: r\r\nContent-Length: 200000\r\n\r\n" + b"a" * 100_000,
     "garbage": b"\x00\x01\x02",
     "many": GET * (MAX_PIPELINED + 5),
-    "too much": b"PUT /x HTTP/1.1\r\nContent-Length: 2\r\n\r\n" + b"a" * 4 * MAX_HELD_BYTES,
+    "too much": b"PUT /x HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\n\r\n"
+    + b"a" * 4 * MAX_HELD_BYTES,
 }
 
 
@@ -106,7 +107,7 @@ async def test_requests_of_one_connection_after_an_early_refusal() -> None:
         front_door(worker.url) as door,
         connect(door.port) as client,
     ):
-        client.writer.write(b"POST /health HTTP/1.1\r\nContent-Length: 4\r\n\r\n")
+        client.writer.write(b"POST /health HTTP/1.1\r\nHost: r\r\nContent-Length: 4\r\n\r\n")
         assert (await client.answer()).status == 405
         client.writer.write(b"body" + GET)
         assert (await client.answer()).status == 200

@@ -33,10 +33,10 @@ def code(answer: WireAnswer) -> object:
 
 
 HEADS = {
-    "one long value": b"GET /x HTTP/1.1\r\nx: %s\r\n\r\n" % (b"a" * MAX_HEAD_BYTES),
-    "a long target": b"GET /%s HTTP/1.1\r\n\r\n" % (b"a" * MAX_HEAD_BYTES),
-    "many fields": b"GET /x HTTP/1.1\r\n%s\r\n" % (b"x: a\r\n" * (MAX_HEAD_BYTES // 5)),
-    "no end": b"GET /x HTTP/1.1\r\nx: " + b"a" * (8 * MAX_HEAD_BYTES),
-    "a name without end": b"GET /x HTTP/1.1\r\n" + b"a" * (2 * MAX_HEAD_BYTES),
+    "one long value": b"GET /x HTTP/1.1\r\nHost: r\r\nx: %s\r\n\r\n" % (b"a" * MAX_HEAD_BYTES),
+    "a long target": b"GET /%s HTTP/1.1\r\nHost: r\r\n\r\n" % (b"a" * MAX_HEAD_BYTES),
+    "many fields": b"GET /x HTTP/1.1\r\nHost: r\r\n%s\r\n" % (b"x: a\r\n" * (MAX_HEAD_BYTES // 5)),
+    "no end": b"GET /x HTTP/1.1\r\nHost: r\r\nx: " + b"a" * (8 * MAX_HEAD_BYTES),
+    "a name without end": b"GET /x HTTP/1.1\r\nHost: r\r\n" + b"a" * (2 * MAX_HEAD_BYTES),
 }
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\n"

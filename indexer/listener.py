@@ -45,6 +45,7 @@ class HeardSource:
 
     address: str | None = None
     lost_s = 0.0  # there is no name to look up
+    is_given_up = False  # it is the publisher that connects
 
     def __init__(
         self,

@@ -15,7 +15,9 @@ class SocketLimits:
         live_hwm: live messages queued by ZeroMQ for one source. At the bound the publisher queues, and
             at its own bound drops, which shows as a gap.
         replay_hwm: the same for replies. Beyond it the publisher drops, which shows as a hole.
-        max_message_bytes: of one frame; a larger one breaks the connection.
+        max_message_bytes: of one frame; a larger one breaks the connection, which is made anew within twice
+            ``reopen_s`` and counted as ``given_up``. The batch is missing then, and lost where its replay is
+            as large.
         heartbeat_s, heartbeat_timeout_s: a peer that is silent for as long as both together is given up,
             and its name looked up anew within ``reopen_s``.
         reconnect_s, reconnect_max_s: wait between attempts, doubling.

@@ -40,6 +40,8 @@ class SocketCounters:
         lookup_failures: names without an address, each attempt.
         moves: sources whose name led elsewhere, followed there.
         other_addresses: sources tried at another address of their name.
+        given_up: connections that ZeroMQ gave up for good, made anew: the publisher sent a frame beyond the bound,
+            or something that is none.
         foreign_topics: messages at an endpoint that we bind with a topic of no worker.
         dropped: messages at such an endpoint beyond what may wait.
     """
@@ -48,6 +50,7 @@ class SocketCounters:
     lookup_failures: int = 0
     moves: int = 0
     other_addresses: int = 0
+    given_up: int = 0
     foreign_topics: int = 0
     dropped: int = 0
 
@@ -146,6 +149,7 @@ class SocketTable:
                 self._open(source)
             elif not sockets.is_connected:
                 self._look_up(source)
+                self._connect_anew_if_given_up(source, sockets)
 
     def traffic(self) -> SocketCounters:
         """The counters, with what open listeners count."""
@@ -156,6 +160,7 @@ class SocketTable:
             counters.lookup_failures,
             counters.moves,
             counters.other_addresses,
+            counters.given_up,
             counters.foreign_topics + sum(one.num_foreign for one in self._listeners.values()),
             counters.dropped + sum(one.num_dropped for one in heard),
         )
@@ -191,6 +196,18 @@ class SocketTable:
             self._sockets[source] = None
             self.counters.open_failures += 1
             logger.warning("cannot listen to %r: %s", source.endpoint, error)
+
+    def _connect_anew_if_given_up(self, source: EventSource, sockets: Sockets) -> None:
+        if not sockets.is_given_up or self._is_told_connected(source):
+            return
+        self.counters.given_up += 1
+        logger.warning(
+            "%r broke the protocol, perhaps by a frame of more than %d bytes: connecting anew",
+            source.endpoint,
+            self._limits.max_message_bytes,
+        )
+        sockets.close()
+        self._open_at(source, sockets.address)
 
     def _listener(self, endpoint: str) -> Listener:
         listener = self._listeners.get(endpoint)

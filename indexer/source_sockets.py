@@ -20,6 +20,8 @@ from indexer.socket_limits import SocketLimits
 from indexer.watched_sockets import SOCKET_FAULTS, WatchedSockets, at_address, host_of
 from protocol import EventSource
 
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+
 
 class Change(StrEnum):
     """What became of the live connection."""
@@ -65,6 +67,7 @@ class SourceSockets:
         self._since = self._loop.time()  # of the present state of the connection
         self._sockets = WatchedSockets(context, limits, lambda: wake(self))
         self._replay = ReplayConversation(self._sockets, source, limits, address_of)
+        self._is_retrying = True  # ZeroMQ is, while there is no connection
         self._is_break_due = False  # as soon as what came before it is received
         endpoint = source.endpoint
         if self.address is not None:
@@ -72,8 +75,7 @@ class SourceSockets:
         try:
             self._live = self._sockets.open(zmq.SUB, endpoint, limits.live_hwm)
             self._live.subscribe(source.topic)
-            events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-            self._monitor = self._sockets.monitor(self._live, f"live-{number}", events)
+            self._monitor = self._sockets.monitor(self._live, f"live-{number}", _EVENTS)
             self._live.connect(endpoint)
         except SOCKET_FAULTS:
             self.close()
@@ -83,6 +85,11 @@ class SourceSockets:
     def lost_s(self) -> float:
         """For how long there has been no connection; 0 while there is one."""
         return 0.0 if self.is_connected else self._loop.time() - self._since
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether ZeroMQ connects no more: the peer sent what no peer may, such as a frame that is too large."""
+        return not self._is_retrying and self.lost_s >= self._limits.reopen_s
 
     @property
     def is_asking(self) -> bool:
@@ -156,6 +163,7 @@ class SourceSockets:
             except zmq.Again:
                 return changes
             event = parse_monitor_message(frames)["event"]
+            self._is_retrying = event != zmq.EVENT_DISCONNECTED
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 changes.append(Change.CONNECTED)
             elif event == zmq.EVENT_DISCONNECTED:

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import socket
+from dataclasses import replace
 
 import pytest
 
 from indexer import ForgetReason, SocketLimits, Trust
 from protocol import EventSource, Rank, WorkerId
 from tests.indexer.loopback import LoopbackPublisher
-from tests.indexer.running_fleet import running
+from tests.indexer.raw_publisher import RawPublisher, payload
+from tests.indexer.running_fleet import QUICK, running
 
 
 async def test_a_restart_at_the_same_address_without_replay() -> None:
@@ -270,3 +272,35 @@ async def test_a_half_open_connection_is_given_up(is_moved: bool) -> None:
         assert fleet.sink.forgets == [(source.rank, ForgetReason.RESTARTED)]
         assert fleet.count("moves") == int(is_moved)
         await forwarder.stop()
+
+
+async def test_a_connection_that_a_frame_too_large_broke_is_made_anew() -> None:
+    """ZeroMQ itself gives such a peer up for good."""
+    limits = replace(QUICK, max_message_bytes=10_000)
+    async with running(limits) as fleet:
+        publisher = RawPublisher(fleet.changes)
+        source = EventSource(Rank(WorkerId("w")), publisher.endpoint, None)
+        fleet.subscriber.subscribe(source)
+        await fleet.changes.until(lambda: publisher.num_subscribers > 0)
+        publisher.send(0, payload(0))
+        await fleet.claims(source, 0)
+        publisher.send(1, b"x" * 20_000)
+        await fleet.changes.until(lambda: publisher.num_subscriptions == 2)
+        publisher.send(2, payload(2))
+        await fleet.claims(source, 0, 2)
+        assert fleet.sink.losses[source.rank] == 1
+        assert fleet.count("given_up") == 1
+        publisher.close()
+
+
+async def test_a_publisher_that_ends_is_not_one_that_was_given_up() -> None:
+    async with running() as fleet:
+        publisher = fleet.publisher()
+        source = publisher.source("w")
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        await fleet.close(publisher)
+        await fleet.changes.until(lambda: not fleet.intake.is_connected(source))
+        restarted = fleet.publisher(publisher.ports)
+        await fleet.subscribed(restarted)
+        assert fleet.count("given_up") == 0

@@ -36,6 +36,8 @@ _REMADE = frozenset({b"host", b"content-length", b"expect", REQUEST_ID})
 _NOT_FORWARDED = _HOP_BY_HOP | _REMADE
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+# The front door's own: what a worker says there is not passed on, were it another front door.
+_OURS = frozenset({REQUEST_ID, b"x-kvroute-worker", b"x-kvroute-dp-rank"})
 _LOCATIONS = frozenset({b"location", b"content-location"})
 
 
@@ -112,7 +114,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
 def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
     """One pass over a worker's header section.
 
-    ``x-request-id`` is left out: the front door adds its own. A length beside chunked coding, or on an
+    ``x-request-id`` and who served the request are left out: the front door adds its own. A length beside chunked coding, or on an
     answer that has no body, is left out too.
     """
     relayed: list[RawHeader] = []
@@ -127,7 +129,7 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
             elif name == b"transfer-encoding":
                 has_no_length = True
             continue
-        if name == REQUEST_ID:
+        if name in _OURS:
             continue
         if name == b"content-type":
             is_stream = _is_event_stream(value)

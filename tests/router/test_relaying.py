@@ -248,3 +248,16 @@ async def test_a_large_event_and_a_large_body_pass() -> None:
         answer = await ask(door, body=body)
     assert answer.body == event
     assert worker.requests[0].body == body
+
+
+@pytest.mark.parametrize("names_worker", [True, False])
+async def test_a_router_behind_names_nobody(*, names_worker: bool) -> None:
+    inner = (("X-KVRoute-Worker", "inner"), ("x-kvroute-dp-rank", "7"), ("x-request-id", "z"))
+    async with (
+        stub_worker(answering(response(b"{}", headers=inner))) as worker,
+        front_door(worker.url, names_worker=names_worker) as door,
+    ):
+        answer = await ask(door)
+    assert answer.values("x-kvroute-worker") == (["w0"] if names_worker else [])
+    assert answer.values("x-kvroute-dp-rank") == (["0"] if names_worker else [])
+    assert len(answer.values("x-request-id")) == 1

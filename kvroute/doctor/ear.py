@@ -34,10 +34,12 @@ class LivePart:
 
     Attributes:
         has_begun: set when every source is connected and replayed, or will not be.
+        has_heard: set with the first live batch.
         may_end: it does not end before this is set.
     """
 
     has_begun: asyncio.Event = field(default_factory=asyncio.Event)
+    has_heard: asyncio.Event = field(default_factory=asyncio.Event)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -80,6 +82,8 @@ async def _listen(hearings: dict[EventSource, Hearing], times: EarTimes, live: L
         async for one in told:
             if not isinstance(one, Tick):
                 hearings[one[0]].add(one[1])
+                if hearings[one[0]].num_live:
+                    live.has_heard.set()
             now = time.monotonic()
             if settled_at is None and _is_settled(hearings.values(), now - started, times):
                 settled_at = now

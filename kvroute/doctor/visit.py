@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from kvroute.doctor.check import Check, CheckName, Status, fault, ok, unchecked, warning
@@ -42,7 +43,7 @@ class VisitOptions:
     Attributes:
         bound_s: of the whole visit.
         page_s: of one call.
-        rest_s: after a probe, until its events are heard: engines publish up to 40 decode steps later.
+        rest_s: after a probe, at most, until an event is heard: engines publish up to 40 decode steps later.
         nonce: what a prompt of ours begins with; None = no request is sent that generates anything.
     """
 
@@ -174,7 +175,9 @@ class Visit:
             own = _num_tokens(shelved.model, body)
             has_ranks = found.spec.num_ranks > 1
             probed = await send(self._pages, body, own, has_ranks=has_ranks)
-            await asyncio.sleep(self._options.rest_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.rest_s):
+                    await live.has_heard.wait()
         live.may_end.set()
         return probed
 

@@ -26,7 +26,13 @@ from prompt.view import Api
 from protocol import AllBlocksCleared, EventBatch, LiveMessage, encode_batch, live_frames
 from tests.indexer.loopback import Changes, LoopbackPublisher
 from tests.kvroute.command import kvroute
-from tests.router.stub_engine import StubEngine, StubPublisher, stub_engine, stub_publisher
+from tests.router.stub_engine import (
+    StubEngine,
+    StubPublisher,
+    stub_engine,
+    stub_publisher,
+    until,
+)
 from tests.router.stub_worker import Peer, Script, response, stub_worker
 
 OPTIONS = RoundOptions(
@@ -299,6 +305,7 @@ def answers_chats(publisher: StubPublisher, cached: object) -> Script:
         if peer.request.target != "/v1/chat/completions":
             await peer.send(response(b"{}", status=404))
             return
+        await until(publisher.is_subscribed)
         batch = EventBatch(time.time(), [AllBlocksCleared()], 0)
         message = LiveMessage(b"", publisher.seq, encode_batch(batch))
         publisher.socket.send_multipart(live_frames(message))
@@ -314,7 +321,7 @@ def answers_chats(publisher: StubPublisher, cached: object) -> Script:
     ("cached", "status"), [(8, Status.OK), (0, Status.WARNING), (None, Status.WARNING)]
 )
 async def test_a_probe_makes_an_engine_speak(cached: object, status: Status) -> None:
-    options = replace(OPTIONS, visit=replace(OPTIONS.visit, nonce="n"))
+    options = replace(OPTIONS, visit=replace(OPTIONS.visit, nonce="n", rest_s=20.0))
     async with stub_publisher() as publisher:
         script = answers_chats(publisher, cached)
         async with stub_engine(kv_events=publisher.kv_events, script=script) as engine:

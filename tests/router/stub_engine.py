@@ -94,11 +94,12 @@ async def stub_engine(
 
 @dataclass
 class StubPublisher:
-    """A PUB socket that numbers its batches, without replay."""
+    """A publishing socket that numbers its batches, without replay."""
 
     socket: zmq.Socket[bytes]
     port: int
     seq: int = 0
+    num_subscriptions: int = 0
 
     @property
     def kv_events(self) -> dict[str, object]:
@@ -111,6 +112,12 @@ class StubPublisher:
             "block_size": 4,
             "dp_size": 1,
         }
+
+    def is_subscribed(self) -> bool:
+        """Has anybody asked for what is published?"""
+        while self.socket.poll(0):
+            self.num_subscriptions += 1 if self.socket.recv()[:1] == b"\x01" else -1
+        return self.num_subscriptions > 0
 
     def store(self, tokens: Sequence[int], medium: str = "GPU") -> None:
         """Publish a chain of blocks of 4."""
@@ -127,7 +134,7 @@ class StubPublisher:
 @asynccontextmanager
 async def stub_publisher() -> AsyncIterator[StubPublisher]:
     """A bound publisher."""
-    with zmq.Context() as context, context.socket(zmq.PUB) as socket:
+    with zmq.Context() as context, context.socket(zmq.XPUB) as socket:
         socket.linger = 0
         port = socket.bind_to_random_port("tcp://127.0.0.1")
         yield StubPublisher(socket, port)

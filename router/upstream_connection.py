@@ -27,6 +27,7 @@ import httptools
 
 from router.answer_framing import CODING, declares_body, is_unframed
 from router.headers import BODILESS, RawHeader, is_sendable, num_bytes
+from router.last_words import last_words
 from router.upstream_answer import (
     HIGH_WATER_BYTES,
     PIECE_BYTES,
@@ -232,7 +233,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._end(None, is_told=not self._is_encrypted() or self._is_told())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
+        """It is closed. An answer may have come before the reset that a write met."""
+        if exc is not None and self._answer is not None and (rest := last_words(self._transport)):
+            self.data_received(rest)
         self._unsent = None
         self._home.lost(self)
         self._end(exc, is_told=not self._is_encrypted())
@@ -345,9 +348,8 @@ class UpstreamConnection(asyncio.Protocol):
     def _has_sent_all(self) -> bool:
         """Is the request on its way, and the connection open?"""
         transport = self._transport
-        if self._unsent is not None or transport.is_closing():
-            return False
-        return not transport.get_write_buffer_size()
+        is_open = self._unsent is None and not transport.is_closing()
+        return is_open and not transport.get_write_buffer_size()
 
     def _is_encrypted(self) -> bool:
         return self._transport.get_extra_info("ssl_object") is not None
@@ -391,9 +393,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _write_on(self) -> None:
         """Hand over more of a large body."""
-        while self._unsent is not None and not self._is_writing_paused:
-            if self._transport.is_closing():
-                return
+        transport = self._transport
+        while self._unsent and not self._is_writing_paused and not transport.is_closing():
             piece, rest = self._unsent[:WRITE_BYTES], self._unsent[WRITE_BYTES:]
             self._unsent = rest if len(rest) else None
-            self._transport.write(piece)
+            transport.write(piece)

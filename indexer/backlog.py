@@ -48,16 +48,24 @@ class Backlog:
         """Whether something about the worker's ranks waits."""
         return worker in self._steps
 
-    def work(self, worker: WorkerId, now: float) -> None:
-        """Tell one part of what waits; O(``max_blocks``). Nothing where nothing does."""
+    def work(self, worker: WorkerId, now: float) -> bool:
+        """Tell one part of what waits; O(``max_blocks``). Nothing where nothing does.
+
+        Returns:
+            Whether something still waits.
+
+        Raises:
+            Exception: what the keeper of claims raised. The rest of the message is dropped.
+        """
         steps = self._steps.get(worker)
         if steps is None:
-            return
-        _, step = steps[0]
-        if not step(now):
-            steps.popleft()
-            if not steps:
-                del self._steps[worker]
+            return False
+        rank, step = steps.popleft()
+        if not steps:
+            del self._steps[worker]
+        if step(now):
+            self._steps.setdefault(worker, deque()).appendleft((rank, step))
+        return self.is_behind(worker)
 
     # As a claim sink
 

@@ -11,9 +11,9 @@ class EventTraffic:
     """Counts at one moment, by kind: the names are those of the counters behind them.
 
     Attributes:
-        overall: of all sockets together, see ``SubscriberCounters``; and ``stray_messages``, of sources
-            that were no longer listed.
-        by_rank: of each listed source, under its own rank, see ``SourceCounters``.
+        overall: of all sockets together, see ``SubscriberCounters``; ``stray_messages``, of sources that
+            were no longer listed; and ``failures``, exceptions that nobody expected.
+        by_rank: of each listed source, under its own rank, see ``SourceCounters`` and ``Failed``.
     """
 
     overall: Mapping[str, int]

@@ -5,7 +5,7 @@ dropped and counted, so that nothing queued brings a removed worker back. A sour
 begins anew.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from indexer.actions import ForgetReason, RequestReplay
 from indexer.claim_sink import ClaimSink
@@ -92,16 +92,19 @@ class Intake:
         feed = self._feed(source)
         return feed.on_replay_failed(now) if feed else []
 
-    def on_tick(
-        self, now: float, busy: Collection[EventSource] = ()
-    ) -> list[tuple[EventSource, RequestReplay]]:
-        """Time passes. O(sources × ranks); a few times a second is enough.
+    def on_failure(self, source: EventSource, now: float) -> list[RequestReplay]:
+        """A message of ``source``, or a part of one, broke off while it was dealt with."""
+        feed = self._feed(source)
+        return feed.on_failure(now) if feed else []
 
-        Args:
-            busy: sources with a message that is still being read: nothing they do is too late.
-        """
-        feeds = [one for one in self._feeds.items() if one[0] not in busy]
-        return [(source, ask) for source, feed in feeds for ask in feed.on_tick(now)]
+    def on_tick(self, now: float) -> list[tuple[EventSource, RequestReplay]]:
+        """Time passes. O(sources × ranks); a few times a second is enough."""
+        return [(source, ask) for source in self.sources for ask in self.on_tick_of(source, now)]
+
+    def on_tick_of(self, source: EventSource, now: float) -> list[RequestReplay]:
+        """Time passes for ``source``; not while one of its messages is still being read."""
+        feed = self._feed(source)
+        return feed.on_tick(now) if feed else []
 
     def is_connected(self, source: EventSource) -> bool:
         """Whether the live socket of ``source`` is connected; O(1)."""

@@ -136,6 +136,13 @@ class SocketTable:
         """Forget the source; its sockets, if any, are the caller's to close."""
         return self._sockets.pop(source, None)
 
+    def lose(self, source: EventSource) -> Sockets | None:
+        """Open the source's sockets anew with the next ``try_again``; those it has are the caller's to close."""
+        sockets = self.sockets(source)
+        if source in self._sockets:
+            self._sockets[source] = None
+        return sockets
+
     def try_again(self) -> None:
         """Open what is not open, look up what has no connection, unbind what nobody listens at."""
         if self._context is None:

@@ -163,6 +163,16 @@ class SourceFeed:
         """The replay socket cannot be used."""
         return self._end(ReplayEnding.FAILED, now)
 
+    def on_failure(self, now: float) -> list[RequestReplay]:
+        """A message broke off while it was dealt with: claims are in doubt, and questions may be unasked."""
+        asked = self._conversation.ranks if self._conversation else set()
+        for dp_rank, stream in self._streams.items():
+            self._deliver(dp_rank, stream, stream.on_failure(), now)
+            if stream.is_replaying and dp_rank not in asked | self._wants.keys():
+                stream.on_disconnected()
+                self._deliver(dp_rank, stream, stream.on_connected(), now)
+        return self._converse(now)
+
     def on_tick(self, now: float) -> list[RequestReplay]:
         """Time passes: end a conversation that takes too long, let streams look after themselves."""
         conversation = self._conversation
@@ -206,9 +216,8 @@ class SourceFeed:
 
     def status(self, rank: Rank) -> StreamStatus | None:
         """Snapshot of one rank's stream; None where it was never heard of."""
-        stream = (
-            self._streams.get(rank.dp_rank) if rank.worker == self._source.rank.worker else None
-        )
+        is_ours = rank.worker == self._source.rank.worker
+        stream = self._streams.get(rank.dp_rank) if is_ours else None
         if stream is None:
             return None
         return StreamStatus(

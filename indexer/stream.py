@@ -30,8 +30,7 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
 
 A loss leaves claims in doubt (``DEGRADED``) until a full clear, a restart or a repair.
 
-Invariants (``check``): nothing is held while the stream follows the live socket; held numbers are never
-below the expected one.
+Invariants (``check``): nothing is held while the stream follows; no held number is below the expected one.
 """
 
 from collections.abc import Iterable
@@ -175,6 +174,10 @@ class EventStream:
             return [inquiry.ask(Mode.CHECK, max(self.position.expected - 1, 0))]
         return []
 
+    def on_failure(self) -> list[StreamAction]:
+        """What was made of a message is not known: all of what it said, some of it, or nothing."""
+        return self.position.doubt(LossCause.UNREADABLE)
+
     # Live messages out of turn
 
     def _on_lower(self, heard: HeardBatch, now: float) -> list[StreamAction]:
@@ -191,8 +194,7 @@ class EventStream:
         return self._restart(ResetCause.LOWER_NUMBER, heard, now)
 
     def _on_live_in_replay(self, heard: HeardBatch, now: float) -> list[StreamAction]:
-        is_same = self.held.compare(heard)
-        if is_same:
+        if is_same := self.held.compare(heard):
             self.counters.duplicates += 1
             return []
         if is_same is False:

@@ -4,13 +4,14 @@ Each source has its sockets; whatever arrives is handed to the intake in bounded
 the other, so that a flooding publisher cannot keep the loop. A message that takes longer than a turn is read
 and told in several, and until then nothing more is taken from its source: the rest waits at the socket. One
 task takes the turns, another one tells the time. There is no policy here: what is asked for was decided by
-the intake.
+the intake. An exception that nobody expected costs the source that it came from, see `Failed`.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import TypeAlias, assert_never
 
 import zmq
@@ -24,9 +25,10 @@ from indexer.name_lookups import Resolve
 from indexer.socket_limits import DEFAULT_SOCKET_LIMITS, SocketLimits
 from indexer.socket_table import Sockets, SocketTable
 from indexer.source_counters import SourceCounters
+from indexer.source_failures import Failed, SourceFailures
 from indexer.source_sockets import Change
 from indexer.watched_sockets import SOCKET_FAULTS
-from protocol import EventSource
+from protocol import EventSource, ScannedPayload
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +85,7 @@ class EventSubscriber:
         self._ready: dict[Sockets, None] = {}  # in the order of their turns
         self._awake = asyncio.Event()
         self._reopen_at = 0.0
+        self._failures = SourceFailures()
         self.counters = SubscriberCounters()
 
     def subscribe(self, source: EventSource) -> None:
@@ -98,6 +101,7 @@ class EventSubscriber:
             self._close(sockets)
         self._readings.pop(source, None)
         self._paused.discard(source)
+        self._failures.forget(source)
         self._intake.remove_source(source, self._clock())
 
     def pause(self, source: EventSource) -> None:
@@ -136,9 +140,7 @@ class EventSubscriber:
             self._awake.clear()
             while self._ready:
                 self._take_some_turns()
-                await asyncio.sleep(
-                    0
-                )  # the loop looks at every ready socket again: not after each turn
+                await asyncio.sleep(0)  # the loop looks at all ready sockets: not after each turn
 
     def _take_some_turns(self) -> None:
         """Turns of one source after the other, for as long as one may last."""
@@ -146,7 +148,8 @@ class EventSubscriber:
         while self._ready:
             sockets = next(iter(self._ready))
             del self._ready[sockets]
-            if not self._take_turn(sockets, deadline):
+            take = partial(self._take_turn, sockets, deadline)
+            if not self._survive(sockets.source, take):
                 self._ready[sockets] = None
             if self._clock() >= deadline:
                 return
@@ -156,7 +159,7 @@ class EventSubscriber:
 
         Replies come first: they make room for the live messages that are held until then.
         """
-        if sockets.source in self._paused:
+        if sockets.is_closed or sockets.source in self._paused:
             return True
         if not self._work(sockets, deadline):
             return False
@@ -167,25 +170,45 @@ class EventSubscriber:
 
     def _is_busy(self, source: EventSource) -> bool:
         """Whether a message of the source is still to be read, or to be told."""
-        is_behind = self._backlog is not None and self._backlog.is_behind(source.rank.worker)
-        return is_behind or source in self._readings
+        return self._is_behind(source) or source in self._readings
+
+    def _is_behind(self, source: EventSource) -> bool:
+        return self._backlog is not None and self._backlog.is_behind(source.rank.worker)
 
     def _work(self, sockets: Sockets, deadline: float) -> bool:
         """Read and tell on what is under way; False where more is left."""
         source, now = sockets.source, self._clock()
         while self._is_busy(source) and now < deadline:
-            if self._backlog is not None and self._backlog.is_behind(source.rank.worker):
-                self._backlog.work(source.rank.worker, now)
-            elif self._readings[source].proceed():
-                self._hear(sockets, self._readings.pop(source), now)
+            if self._is_behind(source):
+                self._tell_part(sockets, now)
+            elif self._is_read(source):
+                message = self._readings.pop(source)
+                self._hear(sockets, message.frames(), is_live=message.is_live)
             now = self._clock()
         return not self._is_busy(source)
 
-    def _hear(self, sockets: Sockets, message: LongReading, now: float) -> None:
-        """Hand on a message that has been read to its end."""
-        source, frames = sockets.source, message.frames()
-        hear = self._intake.on_live if message.is_live else self._intake.on_replay
-        self._ask(sockets, hear(source, frames, now))
+    def _tell_part(self, sockets: Sockets, now: float) -> None:
+        assert self._backlog is not None
+        source, work = sockets.source, self._backlog.work
+        if self._failures.guard(source, Failed.PART, work, source.rank.worker, now) is None:
+            self._ask(sockets, self._intake.on_failure(source, now))
+
+    def _is_read(self, source: EventSource) -> bool:
+        """Read a part of what is being read; whether it is read to its end, or cannot be."""
+        message = self._readings[source]
+        where = Failed.LIVE if message.is_live else Failed.REPLY
+        return self._failures.guard(source, where, message.proceed) is not False
+
+    def _hear(self, sockets: Sockets, frames: list[bytes], *, is_live: bool) -> None:
+        """Hand on a message; where that fails it is one that cannot be read, and claims are in doubt."""
+        source, now, intake = sockets.source, self._clock(), self._intake
+        hear = intake.on_live if is_live else intake.on_replay
+        where = Failed.LIVE if is_live else Failed.REPLY
+        requests = self._failures.guard(source, where, hear, source, frames, now)
+        if requests is None:
+            requests = hear(source, [*frames[:-1], ScannedPayload(frames[-1], None)], now)
+            requests += intake.on_failure(source, now)
+        self._ask(sockets, requests)
 
     def _begin(self, source: EventSource, frames: list[bytes], *, is_live: bool) -> bool:
         """Begin to read a message in steps, if it is a long one."""
@@ -210,7 +233,7 @@ class EventSubscriber:
             case list():
                 self.counters.messages += 1
                 if not self._begin(source, arrived, is_live=True):
-                    self._ask(sockets, self._intake.on_live(source, arrived, now))
+                    self._hear(sockets, arrived, is_live=True)
             case Change.CONNECTED:
                 logger.debug("connected to %s", source.endpoint)
                 self._ask(sockets, self._intake.on_connected(source, now))
@@ -228,7 +251,7 @@ class EventSubscriber:
             self.counters.replies += 1
             now = self._clock()
             if not self._begin(sockets.source, frames, is_live=False):
-                self._ask(sockets, self._intake.on_replay(sockets.source, frames, now))
+                self._hear(sockets, frames, is_live=False)
             if not self._work(sockets, deadline) or now >= deadline:
                 return False
         return False
@@ -255,14 +278,17 @@ class EventSubscriber:
 
     def traffic(self) -> EventTraffic:
         """Everything that was counted, beside what streams count themselves."""
-        by_rank = self._intake.source_counters()
+        failures = {one.rank: self._failures.counts(one) for one in self._intake.sources}
         return EventTraffic(
             asdict(self.counters)
             | asdict(self._table.traffic())
-            | {"stray_messages": self._intake.num_stray_messages},
+            | {
+                "stray_messages": self._intake.num_stray_messages,
+                "failures": self._failures.num_all,
+            },
             {
-                rank: {name: getattr(counters, name) for name in _SOURCE_COUNTERS}
-                for rank, counters in by_rank.items()
+                rank: {name: getattr(counters, name) for name in _SOURCE_COUNTERS} | failures[rank]
+                for rank, counters in self._intake.source_counters().items()
             },
         )
 
@@ -270,20 +296,44 @@ class EventSubscriber:
         """Tell the time, after what was heard before it. ``run`` does it every ``tick_s``."""
         self._hear_replies()
         now = self._clock()
-        requests = dict(self._intake.on_tick(now, self._readings))
-        for source, sockets in self._table.open():
-            self._ask(sockets, [requests[source]] if source in requests else [])
+        for source in self._intake.sources:
+            self._survive(source, partial(self._tick, source, now))
         if now >= self._reopen_at:
             self._reopen_at = now + self._limits.reopen_s
             self._table.try_again()
 
+    def _tick(self, source: EventSource, now: float) -> bool:
+        """Time passes for a source; nothing is too late while one of its messages is being read."""
+        requests = [] if source in self._readings else self._intake.on_tick_of(source, now)
+        sockets = self._table.sockets(source)
+        if sockets is not None:
+            self._ask(sockets, requests)
+        return True
+
     def _hear_replies(self) -> None:
         """What came while the loop was busy is no silence; whoever waits for a replay gets a turn."""
-        for _, sockets in self._table.open():
-            if sockets.is_asking:
-                if sockets.source not in self._readings:
-                    self._take_replies(sockets, deadline=self._clock())
+        for source, sockets in self._table.open():
+            if sockets.is_asking and not sockets.is_closed:
+                if source not in self._readings:
+                    take = partial(self._take_replies, sockets, deadline=self._clock())
+                    self._survive(source, take)
                 self._wake(sockets)
+
+    def _survive(self, source: EventSource, act: Callable[[], bool]) -> bool:
+        """Do something for one source; where that fails it begins anew, and nothing is left to do."""
+        done = self._failures.guard(source, Failed.SOURCE, act)
+        if done is None and source in self._table:
+            self._begin_anew(source)
+        return done is not False
+
+    def _begin_anew(self, source: EventSource) -> None:
+        """Drop what is known by a source, and open it again with those that could not be opened."""
+        self._readings.pop(source, None)
+        sockets, now, guard = self._table.lose(source), self._clock(), self._failures.guard
+        if sockets is not None:
+            guard(source, Failed.SOURCE, self._close, sockets)
+        guard(source, Failed.SOURCE, self._intake.remove_source, source, now)
+        guard(source, Failed.SOURCE, self._intake.add_source, source, now)
 
     def _close(self, sockets: Sockets) -> None:
         self._ready.pop(sockets, None)

@@ -43,7 +43,7 @@ def socket_metrics(traffic: EventTraffic) -> Iterator[Metric]:
     """What happened on the sockets, beside the streams."""
     yield counter(
         "event_sockets",
-        "Messages and replies received, sockets and replays that failed, messages of no source.",
+        "Messages and replies received, sockets and replays that failed, messages of no source, failures of our own.",
         ("kind",),
         by_one(traffic.overall),
     )
@@ -52,7 +52,7 @@ def socket_metrics(traffic: EventTraffic) -> Iterator[Metric]:
         for rank, counts in traffic.by_rank.items()
         for kind, count in counts.items()
     ]
-    text = "Connections of a rank's event socket, and what came by it that was dropped."
+    text = "Connections of a rank's event socket, what came by it that was dropped, and what failed at it."
     yield counter("event_source", text, (*_RANK, "kind"), by_rank)
 
 

@@ -19,10 +19,15 @@ class Fleet:
     """A running subscriber, its sink, and publishers that are closed at the end."""
 
     def __init__(
-        self, limits: SocketLimits, stream_limits: StreamLimits, resolve: Resolve | None = None
+        self,
+        limits: SocketLimits,
+        stream_limits: StreamLimits,
+        resolve: Resolve | None = None,
+        sink: SetSink | None = None,
     ) -> None:
         self.changes = Changes()
-        self.sink = SetSink(self.changes.note)
+        self.sink = SetSink() if sink is None else sink
+        self.sink.on_change = self.changes.note
         backlog = Backlog(self.sink)
         self.intake = Intake(backlog, stream_limits)
         self.subscriber = EventSubscriber(
@@ -90,9 +95,10 @@ async def running(
     limits: SocketLimits = QUICK,
     stream_limits: StreamLimits | None = None,
     resolve: Resolve | None = None,
+    sink: SetSink | None = None,
 ) -> AsyncIterator[Fleet]:
     """A fleet whose subscriber runs."""
-    fleet = Fleet(limits, stream_limits or StreamLimits(), resolve)
+    fleet = Fleet(limits, stream_limits or StreamLimits(), resolve, sink)
     task = asyncio.ensure_future(fleet.subscriber.run())
     try:
         yield fleet

@@ -18,10 +18,8 @@ from protocol import (
 class SetSink:
     """Claims by rank as sets of engine hashes, whatever the tier.
 
-    Args:
-        on_change: called after every call.
-
     Attributes:
+        on_change: called after every call.
         causes: of the losses, in order.
         trust: as last told; ``trust_changes`` lists what was told, in order.
         batches: what was applied, in order.
@@ -30,7 +28,7 @@ class SetSink:
     """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        self._on_change = on_change
+        self.on_change = on_change
         self.claims: defaultdict[Rank, set[EngineHash]] = defaultdict(set)
         self.trust: dict[Rank, Trust] = {}
         self.trust_changes: list[tuple[Rank, Trust]] = []
@@ -53,26 +51,26 @@ class SetSink:
                     claims.difference_update(hashes)
                 case AllBlocksCleared():
                     claims.clear()
-        self._on_change()
+        self.on_change()
 
     def forget(self, rank: Rank, reason: ForgetReason, now: float) -> None:
         self.calls.append("forget")
         self.claims[rank].clear()
         self.purged.discard(rank)
         self.forgets.append((rank, reason))
-        self._on_change()
+        self.on_change()
 
     def record_loss(self, rank: Rank, now: float, cause: LossCause) -> None:
         self.calls.append("record_loss")
         self.losses[rank] += 1
         self.causes[rank].append(cause)
-        self._on_change()
+        self.on_change()
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
         self.calls.append("set_trust")
         self.trust[rank] = trust
         self.trust_changes.append((rank, trust))
-        self._on_change()
+        self.on_change()
 
     def wants_rebuild(self, rank: Rank, now: float) -> bool:
         return rank in self.purged

@@ -26,9 +26,14 @@ class Feed:
     """A feed with its sink and short words for what it hears."""
 
     def __init__(
-        self, *, has_replay: bool = True, own_rank: int = 0, limits: StreamLimits = LIMITS
+        self,
+        *,
+        has_replay: bool = True,
+        own_rank: int = 0,
+        limits: StreamLimits = LIMITS,
+        sink: SetSink | None = None,
     ) -> None:
-        self.sink = SetSink()
+        self.sink = SetSink() if sink is None else sink
         replay = "tcp://replay" if has_replay else None
         source = EventSource(Rank(WORKER, own_rank), "tcp://live", replay, "kv")
         self.feed = SourceFeed(source, self.sink, limits)

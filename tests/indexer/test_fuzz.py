@@ -25,7 +25,7 @@ from protocol import (
 )
 from tests.indexer.dumped import dump
 from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank
-from tests.protocol.test_fuzz import FRAMES, GOLDEN, VALUES, flipped
+from tests.protocol.test_fuzz import FRAMES, GOLDEN, POOL_EVENTS, VALUES, flipped
 
 THOROUGH = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RANK = Rank(WorkerId("w"))
@@ -66,6 +66,7 @@ ODD_EVENTS = st.one_of(
         lambda medium: {"type": "AllBlocksCleared", "medium": medium},
         st.sampled_from([None, None, "GPU", "CPU", "MOON"]),
     ),
+    POOL_EVENTS,
     VALUES,
 )  # fmt: skip
 

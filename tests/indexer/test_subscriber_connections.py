@@ -152,10 +152,41 @@ async def test_a_publisher_that_moved_is_followed() -> None:
         assert fleet.sink.forgets == [(source.rank, ForgetReason.RESTARTED)]
         assert fleet.count("moves") == 1
         assert names.num_asked > num_asked
-        await asyncio.sleep(0.1)
+        await fleet.changes.until(lambda: not fleet.subscriber._table._looking)
         settled = names.num_asked
-        await asyncio.sleep(0.2)
+        for _ in range(3):
+            fleet.passed_s += limits.reopen_s
+            fleet.subscriber.tick()
+            await asyncio.sleep(0)  # a look-up would begin
         assert names.num_asked == settled, "nothing is looked up while all are connected"
+
+
+async def test_sockets_that_are_left_for_others_get_no_further_turn() -> None:
+    """They were woken in the moment in which the name was found to lead elsewhere."""
+    limits = SocketLimits(tick_s=0.02, reopen_s=3600.0, reconnect_s=0.01)
+    names = Names(engine="127.0.0.1")
+    async with running(limits, resolve=names) as fleet:
+        publisher, other = fleet.publisher(), fleet.publisher()
+        source, sound = _named(publisher, "engine"), other.source("other")
+        for one in (source, sound):
+            fleet.subscriber.subscribe(one)
+        await fleet.changes.until(lambda: fleet.intake.is_connected(source))
+        moved = fleet.publisher(publisher.ports, host="127.0.0.2")
+        await fleet.close(publisher)
+        await fleet.changes.until(lambda: not fleet.intake.is_connected(source))
+        names.answers["engine"] = ("127.0.0.2",)
+        table = fleet.subscriber._table
+        sockets = table.sockets(source)
+        assert sockets is not None
+        await table._lookups.look_up("engine")
+        fleet.subscriber._wake(sockets)
+        table._move(source)
+        assert sockets.is_closed
+        moved.publish(1)
+        other.publish(2)
+        await fleet.claims(source, 1)
+        await fleet.claims(sound, 2)
+        assert (fleet.count("moves"), fleet.count("failures")) == (1, 0)
 
 
 async def test_a_resolver_that_hangs_stops_nobody_else() -> None:

@@ -137,6 +137,7 @@ async def test_a_connection_that_goes_silent_is_given_up_within_the_documented_b
             config: dict[str, object] = {"workers": [{"url": engine.url, "events": events}]}
             async with router(config, tmp_path) as running:
                 await running.until(engine, lambda _, stream: bool(stream.get("is_connected")))
+                assert await process.stdout.readline() == b"subscribed\n"
                 process.stdin.write(b"publish\n")
                 await running.until(engine, lambda rank, _: rank["gpu_blocks"] == 1)
                 process.send_signal(19)  # SIGSTOP
@@ -145,7 +146,7 @@ async def test_a_connection_that_goes_silent_is_given_up_within_the_documented_b
                 assert 10.0 < asyncio.get_running_loop().time() - since < 25.0
                 process.send_signal(18)  # SIGCONT
                 await running.until(engine, lambda _, stream: bool(stream["is_connected"]))
-                await asyncio.sleep(0.5)  # the subscription follows the connection
+                assert await process.stdout.readline() == b"subscribed\n"
                 process.stdin.write(b"publish\n")
                 await running.until(engine, lambda rank, _: rank["gpu_blocks"] == 2)
                 rank, _ = await running.stream_of(engine)

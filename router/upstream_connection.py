@@ -347,9 +347,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _has_sent_all(self) -> bool:
         """Is the request on its way, and the connection open?"""
-        transport = self._transport
-        is_open = self._unsent is None and not transport.is_closing()
-        return is_open and not transport.get_write_buffer_size()
+        is_open = self._unsent is None and not self._transport.is_closing()
+        return is_open and not self._transport.get_write_buffer_size()
 
     def _is_encrypted(self) -> bool:
         return self._transport.get_extra_info("ssl_object") is not None

@@ -46,7 +46,7 @@ async def lost_after(said: bytes) -> tuple[int, bytes]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
-    near.setblocking(False)
+    near.settimeout(0)
     _, connection = await loop.create_connection(
         lambda: UpstreamConnection(home, loop, UpstreamTimeouts()), sock=near
     )

@@ -29,7 +29,7 @@ class StreamPosition:
         num_applied: batches that the present claims rest on.
         ring: digests of what was accounted for.
         last_event_at: when a batch was last applied, monotonic seconds.
-        last_ts: publisher's clock of that batch.
+        last_ts: publisher's clock of that batch; None where it is no time.
         last_loss: the last declared loss.
         is_repairable: something is missing that a replay from 0 may bring; what came and cannot be read is not.
         resumed: what the standing is once it is shown that the publisher goes on where claims that were
@@ -97,7 +97,7 @@ class StreamPosition:
         self.num_applied += 1
         self.ring.remember(heard.seq, heard.payload)
         self.last_event_at = now
-        self.last_ts = batch.ts
+        self.last_ts = batch.published_at
         if self._count(batch, is_replayed=is_replayed) or self.standing is None:
             self.standing, self.is_repairable = Trust.EXACT, False
         applied = Apply(heard.seq, batch)

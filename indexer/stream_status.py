@@ -139,7 +139,7 @@ class StreamStatus:
         last_seq: number of the last batch that is accounted for; None before the first.
         held_batches: live batches held during a replay.
         last_event_at: when a batch was last applied, monotonic seconds.
-        last_ts: publisher's wall clock of that batch, seconds since the epoch.
+        last_ts: publisher's wall clock of that batch, seconds since the epoch; None where it is no time.
         last_loss: which batches were last declared lost; None before the first time.
     """
 
@@ -162,7 +162,8 @@ class StreamStatus:
             wall_offset_s: wall clock minus monotonic clock, as the caller's clocks stand.
 
         Returns:
-            The lag, which includes the difference of the two machines' clocks; None before the first.
+            The lag, which includes the difference of the two machines' clocks; None before the first, and
+            where the publisher's is no time.
         """
         if self.last_event_at is None or self.last_ts is None:
             return None

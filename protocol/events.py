@@ -8,6 +8,7 @@ Events are values, though not frozen ones: one is made for every block that a fl
 frozen dataclass of this many fields costs three times as much to make.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -88,7 +89,7 @@ class EventBatch:
     """One published batch.
 
     Attributes:
-        ts: publisher's wall clock, seconds since the epoch.
+        ts: publisher's wall clock, seconds since the epoch, as it stands on the wire.
         events: in the order of publication, without the skipped ones.
         dp_rank: the rank named in the batch; None where none is.
         skipped: one reason per event that could not be read, of the closed set ``SkipReason``.
@@ -98,3 +99,8 @@ class EventBatch:
     events: Sequence[KvEvent]
     dp_rank: int | None = None
     skipped: Sequence[SkipReason] = ()
+
+    @property
+    def published_at(self) -> float | None:
+        """Publisher's wall clock; None where what it says is no time (NaN, infinity)."""
+        return self.ts if math.isfinite(self.ts) else None

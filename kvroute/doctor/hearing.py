@@ -32,7 +32,6 @@ class Hearing:
         dp_ranks: batches by the rank that they name.
         topics: batches by topic.
         lags_s: publication to hearing of live batches, least and most.
-        latest_ts: publisher's time of the latest batch.
         host_unannounced: blocks removed from host memory more often than stored there, though everything was
             heard.
     """
@@ -53,7 +52,6 @@ class Hearing:
     notes: Counter[NoteKind] = field(default_factory=Counter)
     worst: str = ""
     lags_s: tuple[float, float] | None = None
-    latest_ts: float | None = None
     host_unannounced: int = 0
     _host: Counter[EngineHash] | None = field(default_factory=Counter)
 
@@ -98,7 +96,6 @@ class Hearing:
         self.dp_ranks[heard.dp_rank] += 1
         if len(self.topics) < MAX_TOPICS:
             self.topics[heard.message.topic] += 1
-        self.latest_ts = max(heard.batch.ts, self.latest_ts or heard.batch.ts)
         if heard.lag_s is not None:
             least, most = self.lags_s or (heard.lag_s, heard.lag_s)
             self.lags_s = min(least, heard.lag_s), max(most, heard.lag_s)

@@ -77,8 +77,9 @@ class Batch:
 
     @property
     def lag_s(self) -> float | None:
-        """Publication to hearing, the two machines' clocks included; None for replayed ones."""
-        return None if self.is_replayed else self.at - self.batch.ts
+        """Publication to hearing, the two machines' clocks included; None for replayed ones, and without a clock."""
+        published_at = self.batch.published_at
+        return None if self.is_replayed or published_at is None else self.at - published_at
 
 
 Heard: TypeAlias = Batch | Note

@@ -16,6 +16,7 @@ class Summary:
     ranks: set[tuple[str, int]] = field(default_factory=set)
     notes: Counter[NoteKind] = field(default_factory=Counter)
     num_missing: int = 0
+    num_lags: int = 0
     lag_sum_s: float = 0.0
     lag_max_s: float | None = None
 
@@ -39,14 +40,14 @@ class Summary:
         self.num_replayed += heard.is_replayed
         self.ranks.add((worker, heard.dp_rank))
         if heard.lag_s is not None:
+            self.num_lags += 1
             self.lag_sum_s += heard.lag_s
             self.lag_max_s = max(heard.lag_s, self.lag_max_s or heard.lag_s)
 
     @property
     def lag_mean_s(self) -> float | None:
-        """Publication to hearing, mean of the live batches; None without any."""
-        num_live = self.num_batches - self.num_replayed
-        return self.lag_sum_s / num_live if num_live else None
+        """Publication to hearing, mean of the live batches with a clock; None without any."""
+        return self.lag_sum_s / self.num_lags if self.num_lags else None
 
     def line(self, seconds: float) -> str:
         """In one sentence."""

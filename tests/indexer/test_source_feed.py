@@ -3,7 +3,7 @@
 import pytest
 
 from indexer import Trust
-from protocol import EventBatch, LiveMessage, Rank, WorkerId, encode_batch, live_frames
+from protocol import BlockStored, EventBatch, LiveMessage, Rank, WorkerId, encode_batch, live_frames
 from tests.indexer.single_feed import WORKER, Feed, batch
 
 
@@ -107,6 +107,18 @@ def test_trust_is_told_again_after_all_was_forgotten_and_before_anything_is_appl
     rank = Rank(WORKER, 0)
     assert feed.sink.trust_changes == [(rank, Trust.JOINED), (rank, Trust.JOINED)]
     assert feed.sink.calls[-3:] == ["forget", "set_trust", "apply"]
+
+
+@pytest.mark.parametrize("clock", [float("nan"), float("inf"), float("-inf")])
+def test_a_clock_that_is_no_time_gives_no_lag(clock: float) -> None:
+    feed = Feed(has_replay=False)
+    feed.connected()
+    payload = encode_batch(EventBatch(clock, [BlockStored([7], None, [1], 1, "GPU")], 0))
+    feed.frames(live_frames(LiveMessage(b"kv", 0, payload)))
+    status = feed.feed.status(Rank(WORKER, 0))
+    assert status is not None
+    assert (feed.claims(0), status.last_event_at) == ({7}, 0.0)
+    assert (status.last_ts, status.lag_s(wall_offset_s=0.0)) == (None, None)
 
 
 def test_the_status_says_where_the_stream_stands() -> None:

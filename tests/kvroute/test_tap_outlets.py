@@ -90,6 +90,21 @@ def test_objects_have_hashes_as_text_and_the_lag() -> None:
     assert found["lag_s"] == 0.25
 
 
+@pytest.mark.parametrize("clock", [float("nan"), float("inf"), float("-inf")])
+def test_a_clock_that_is_no_time_has_no_lag_and_spoils_no_mean(clock: float) -> None:
+    stored = BlockStored([HASH], None, [1], 1, "GPU")
+    strange = Batch(0, LiveMessage(b"", 18, b""), EventBatch(clock, [stored], 0), 1000.0)
+    stream, summary = io.BytesIO(), Summary()
+    JsonLines(stream, "w").show(strange)
+    found = json.loads(stream.getvalue())
+    assert (found["time"], found["lag_s"]) == (None, None)
+    for one in (strange, heard(stored), strange):
+        summary.add("w", one)
+    assert (summary.lag_mean_s, summary.lag_max_s) == (0.25, 0.25)
+    ((_, text),) = event_lines(strange)
+    assert text.startswith("--:--:--.---")
+
+
 TEXT = st.text(st.characters(), max_size=200)
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import zmq
@@ -48,7 +48,7 @@ async def listen(
     Raises:
         ListenError: an endpoint is none.
     """
-    ears = _Ears(sources, await _addresses(sources), clock)
+    ears = _Ears(sources, await addresses_of(sources), clock)
     try:
         while True:
             for source, heard in await ears.wait():
@@ -65,20 +65,30 @@ def told_by(
     return aclosing(listen(sources, clock))
 
 
-async def _addresses(sources: Sequence[EventSource]) -> Mapping[str, str]:
-    """The first address of each host, of either family."""
+async def addresses_of(
+    sources: Sequence[EventSource],
+    look_up: Callable[[str], Awaitable[str | None]] | None = None,
+    timeout_s: float = LOOK_UP_S,
+) -> Mapping[str, str]:
+    """The first address of each host, of either family; those found in time.
+
+    Args:
+        look_up: host to its address; None asks the system.
+    """
     endpoints = [one for source in sources for one in (source.endpoint, source.replay_endpoint)]
     hosts = {host_of(one) for one in endpoints if one is not None} - {"", "*"}
-    tasks = {host: asyncio.ensure_future(_look_up(host)) for host in hosts}
-    if tasks:
-        _, late = await asyncio.wait(tasks.values(), timeout=LOOK_UP_S)
-        for task in late:
-            task.cancel()
-    return {
-        host: address
-        for host, task in tasks.items()
-        if task.done() and not task.cancelled() and (address := task.result()) is not None
-    }
+    found: dict[str, str] = {}
+
+    async def find(host: str) -> None:
+        address = await (look_up or _look_up)(host)
+        if address is not None:
+            found[host] = address
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+            for host in hosts:
+                group.create_task(find(host))
+    return found
 
 
 async def _look_up(host: str) -> str | None:

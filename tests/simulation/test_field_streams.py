@@ -1,4 +1,4 @@
-"""Faults of event transport that users of comparable systems met, as kinds: W-01, W-02, W-04, W-05.
+"""Faults of event transport that users of comparable systems met: restarts, losses, late joins, silence.
 
 The whole brain is driven as the router drives it: registry, streams, index. Sockets have tests of their own
 (`test_subscriber_*`); what they tell is told here by hand.
@@ -133,14 +133,14 @@ def _two_workers(*, has_replay: bool) -> Iterator[tuple[TestFleet, Wire, Wire]]:
         yield one, wires[0], wires[1]
 
 
-# W-01: the sequence falls back after a restart in place, and after a new registration
+# Restarts: the sequence falls back after one in place, and after a new registration
 
 
 @pytest.mark.parametrize("has_replay", [False, True])
 @pytest.mark.parametrize("is_break_seen", [False, True])
 @settings(max_examples=25, deadline=None)
 @given(num_before=st.integers(1, 12), num_missed=st.integers(0, 3), num_after=st.integers(1, 6))
-def test_w01_a_restart_in_place_forgets_what_was_before(
+def test_a_restart_in_place_forgets_what_was_before(
     has_replay: bool, is_break_seen: bool, num_before: int, num_missed: int, num_after: int
 ) -> None:
     """Whatever the numbers on both sides of a restart, none of the old claims is left.
@@ -179,7 +179,7 @@ def test_w01_a_restart_in_place_forgets_what_was_before(
 
 
 @pytest.mark.parametrize("has_replay", [False, True])
-def test_w01_a_worker_that_is_registered_again_begins_anew(has_replay: bool) -> None:
+def test_a_worker_that_is_registered_again_begins_anew(has_replay: bool) -> None:
     """Number 0 is no duplicate, no gap, no restart; nothing that was queued comes back."""
     with _two_workers(has_replay=has_replay) as (one, wire, _):
         old, new = Publisher(0.0, []), Publisher(1e6, [])
@@ -216,7 +216,7 @@ def _other_version(one: TestFleet, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("change", [_removal_and_return, _other_version])
-def test_w01_a_replay_under_way_does_not_reach_the_worker_that_came_after(
+def test_a_replay_under_way_does_not_reach_the_worker_that_came_after(
     change: Callable[[TestFleet, Wire], None],
 ) -> None:
     with _two_workers(has_replay=True) as (one, wire, _):
@@ -233,7 +233,7 @@ def test_w01_a_replay_under_way_does_not_reach_the_worker_that_came_after(
         assert _trust(one, "w0") is Trust.NONE
 
 
-# W-02: lost batches
+# Losses
 
 
 @pytest.mark.parametrize("has_replay", [False, True])
@@ -242,7 +242,7 @@ def test_w01_a_replay_under_way_does_not_reach_the_worker_that_came_after(
     withheld=st.sets(st.integers(1, 18), max_size=12),
     buffer_steps=st.integers(1, 20),
 )
-def test_w02_what_is_missed_is_replayed_or_told(
+def test_what_is_missed_is_replayed_or_told(
     has_replay: bool, withheld: set[int], buffer_steps: int
 ) -> None:
     """Twenty batches, some withheld from the live socket, a buffer of some length: equal, or not exact."""
@@ -271,15 +271,13 @@ def test_w02_what_is_missed_is_replayed_or_told(
         assert _trust(one, "w1") is Trust.EXACT
 
 
-# W-04: joining in the middle
+# Late joins
 
 
 @pytest.mark.parametrize("has_replay", [False, True])
 @settings(max_examples=40, deadline=None)
 @given(num_missed=st.integers(1, 6), num_heard=st.integers(1, 6))
-def test_w04_descendants_without_their_roots(
-    has_replay: bool, num_missed: int, num_heard: int
-) -> None:
+def test_descendants_without_their_roots(has_replay: bool, num_missed: int, num_heard: int) -> None:
     """A late joiner: what hangs in the air matches nothing until what it hangs from is known."""
     num_blocks = num_missed + num_heard
     tokens = _tokens(1, num_blocks)
@@ -304,11 +302,11 @@ def test_w04_descendants_without_their_roots(
         assert one.brains.index.rank_states(one.clock.now)[0].orphans == 0
 
 
-# W-05: silence, and a publisher that is elsewhere
+# Silence, and a publisher that is elsewhere
 
 
 @pytest.mark.parametrize("has_replay", [False, True])
-def test_w05_a_silent_publisher_that_owes_events_is_stale_and_its_age_grows(
+def test_a_silent_publisher_that_owes_events_is_stale_and_its_age_grows(
     has_replay: bool,
 ) -> None:
     """The connection looks well and says nothing: claims are doubted, until the publisher is heard again."""

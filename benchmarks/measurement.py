@@ -44,7 +44,7 @@ class Measurement:
 def measured(
     name: str, unit: str, runs: Sequence[float], peer: Measurement | None = None
 ) -> Measurement:
-    """The median of several runs, beside a peer's of the same session."""
+    """The median of several runs, beside a peer's of the same run."""
     value = median(runs)
     ratio = value / peer.value if peer is not None and peer.value else None
     return Measurement(name, value, unit, tuple(runs), peer.name if peer else None, ratio)

@@ -103,29 +103,17 @@ class _Router:
 @asynccontextmanager
 async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     """Build every part and tie it to the others."""
-    now = time.monotonic()
     index = FleetIndex(IndexLimits(claims=config.limits.max_claims), config.storage.rules())
     backlog = Backlog(index)
     intake = Intake(backlog)
     sockets = SocketLimits(max_sockets=sockets_within(raise_file_limit()))
     subscriber = EventSubscriber(intake, time.monotonic, limits=sockets, backlog=backlog)
-    planner = Planner(
-        index,
-        policy=config.policy,
-        engine_model=config.engine.model(),
-        configured=config.engine.configured(),
-        rng=Random(),
-        limits=PlannerLimits(max_workers=config.limits.max_workers),
-    )
+    planner = _planner(config, index)
     shelf, counters = PromptShelf(config.tokenizers, config.tokenizer_backend), DataCounters()
     outages, hops = Outages(), new_hops()
     bootstrap = _bootstrap(config, Heirs(index, intake, subscriber))
     brains = Brains(index, planner, intake, subscriber, shelf, bootstrap)
-    events = None if config.events is None else config.events.named()
-    registry = Registry(brains, _registry_limits(config), outages, events)
-    for entry in config.workers:
-        worker, named = WorkerId(entry.worker), entry.named_events()
-        registry.add(worker, entry.url, now, named, entry.named_pool())
+    registry = _registry(config, brains, outages)
     async with AsyncExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         dialer = Dialer(asyncio.get_running_loop(), config.worker_tls.context())
@@ -300,6 +288,28 @@ class _StopSignal:
         if self._first.is_set():
             self._again.set()
         self._first.set()
+
+
+def _planner(config: RouterConfig, index: FleetIndex) -> Planner:
+    return Planner(
+        index,
+        policy=config.policy,
+        engine_model=config.engine.model(),
+        configured=config.engine.configured(),
+        rng=Random(),
+        limits=PlannerLimits(max_workers=config.limits.max_workers),
+    )
+
+
+def _registry(config: RouterConfig, brains: Brains, outages: Outages) -> Registry:
+    """The registry, with every worker that the configuration lists."""
+    events = None if config.events is None else config.events.named()
+    registry = Registry(brains, _registry_limits(config), outages, events)
+    now = time.monotonic()
+    for entry in config.workers:
+        worker, named = WorkerId(entry.worker), entry.named_events()
+        registry.add(worker, entry.url, now, named, entry.named_pool())
+    return registry
 
 
 def _bootstrap(config: RouterConfig, heirs: Heirs) -> Bootstrap:

@@ -4,7 +4,6 @@ The parser has looked at each character; what they come to is told here.
 """
 
 import re
-from typing import NamedTuple
 
 import httptools
 
@@ -13,23 +12,11 @@ BARE_MARK = "kvroute.bare_mark"  # the extension of a scope whose target ends in
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 
 
-class Target(NamedTuple):
-    """Of what is asked for.
-
-    Attributes:
-        has_bare_mark: a ``?`` ends it, and no query follows.
-    """
-
-    path: bytes
-    query: bytes
-    has_bare_mark: bool = False
-
-
-def read_target(url: bytes) -> Target | None:
+def read_target(url: bytes) -> tuple[bytes, bytes, bool] | None:
     """Path and query, byte for byte. Of the absolute form the origin is left out, of either the fragment.
 
     Returns:
-        None where it names no path.
+        Path, query, and whether it ends in a ``?`` that no query follows; None where it names no path.
 
     Raises:
         httptools.HttpParserInvalidURLError: it is no URL.
@@ -44,7 +31,7 @@ def read_target(url: bytes) -> Target | None:
         path, query, mark = parsed.path or b"/", parsed.query or b"", whole[-1:]
         if path[:1] != b"/":
             return None
-    return Target(path, query, mark == b"?" and not query)
+    return path, query, mark == b"?" and not query
 
 
 def is_host(value: bytes) -> bool:

@@ -43,6 +43,7 @@ class HeadReader(HttpToolsProtocol):
         self._head = b""
         self._has_coding = False
         self._has_host = False
+        self._good_host = b""  # as a request before named it
         self._declines_upgrade = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -56,9 +57,10 @@ class HeadReader(HttpToolsProtocol):
 
     def _note(self, name: bytes, value: bytes) -> None:
         if name == b"host":
-            if self._has_host or not is_host(value):
+            if self._has_host or (value != self._good_host and not is_host(value)):
                 raise RefusedError
             self._has_host = True
+            self._good_host = value
         elif name == b"expect":
             self.expect_100_continue = value.lower() == b"100-continue"
         elif self._has_coding or value.lower() != b"chunked":
@@ -90,11 +92,12 @@ class HeadReader(HttpToolsProtocol):
         scope, target = self.scope, read_target(self.url)
         if target is None or scope["method"] == "CONNECT":
             raise RefusedError
-        path = target.path.decode("ascii")
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = target.path
-        scope["query_string"] = target.query
-        if target.has_bare_mark:
+        path, query, has_bare_mark = target
+        text = path.decode("ascii")
+        scope["path"] = unquote(text) if "%" in text else text
+        scope["raw_path"] = path
+        scope["query_string"] = query
+        if has_bare_mark:
             extensions: dict[str, Any] = {**(scope["extensions"] or {}), BARE_MARK: True}
             scope["extensions"] = extensions
 

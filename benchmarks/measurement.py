@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -66,7 +67,8 @@ def show(title: str, rows: Sequence[Measurement]) -> None:
     """Print the table to stderr, so that stdout stays free for JSON."""
     table = Table(title=title, title_justify="left")
     for heading in ("name", "median", "unit", "min", "max", "runs", "ratio"):
-        table.add_column(heading, justify="left" if heading in ("name", "unit") else "right")
+        justify: Literal["left", "right"] = "left" if heading in ("name", "unit") else "right"
+        table.add_column(heading, justify=justify, overflow="fold")
     for row in rows:
         ratio = f"{row.ratio:.2f} × {row.peer}" if row.ratio is not None else ""
         spread = (f"{min(row.runs):,.3f}", f"{max(row.runs):,.3f}", str(len(row.runs)))

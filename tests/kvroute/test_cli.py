@@ -14,7 +14,8 @@ RUNNER = CliRunner()
 
 def invoke(*arguments: str) -> tuple[int, str]:
     """Exit code and everything that was printed, whitespace folded as boxes fold it."""
-    result = RUNNER.invoke(build_app(), list(arguments), prog_name="kvroute")
+    width = {"COLUMNS": "80"}
+    result = RUNNER.invoke(build_app(), list(arguments), prog_name="kvroute", env=width)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, " ".join(result.output.split())

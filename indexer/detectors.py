@@ -65,8 +65,8 @@ def _events_missing(look: Look) -> Evidence | None:
     """The rank has no event source, or serves requests and publishes nothing that tells of them."""
     book, owed = look.book, look.book.owed
     served = book.evidence.counters.served
-    has_source = any(source.rank == book.rank for source in book.spec.sources)
-    if not (has_source or owed.num_batches):
+    sources = [source for source in book.spec.sources if source.rank == book.rank]
+    if not (sources or owed.num_batches):
         return {"served_requests": served, "event_sources": 0}
     if served < _MIN_REQUESTS:
         return None
@@ -78,13 +78,15 @@ def _events_missing(look: Look) -> Evidence | None:
     is_mute = not owed.num_batches and owed.num_requests >= _MIN_REQUESTS
     if not (book.is_silent(look.now) or (is_mute and silent_s >= _NEVER_HEARD_S)):
         return None
-    return {
+    evidence = {
         "served_requests": served,
         "batches_heard": owed.num_batches,
         "unanswered_requests": owed.num_requests,
         "silent_s": round(silent_s, 1),
         "event_sources": len(book.spec.sources),
     }
+    bound = [source.endpoint for source in sources if source.is_bound]
+    return evidence | {"router_listens_at": bound[0]} if bound else evidence
 
 
 def _rank_unreachable(look: Look) -> Evidence | None:
@@ -242,7 +244,8 @@ DETECTORS = (
         FindingKind.EVENTS_MISSING,
         _events_missing,
         "Start the engine with KV events on (SGLang and vLLM: --kv-events-config with publisher zmq), "
-        "check that the router reaches the endpoint, and use SGLang 0.5.15 or later.",
+        "check that the router reaches the endpoint (with router_listens_at in the evidence the engine has to reach "
+        "the router there: name the router's host in its endpoint, open that port), and use SGLang 0.5.15 or later.",
     ),
     Detector(
         FindingKind.RANK_UNREACHABLE,

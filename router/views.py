@@ -85,6 +85,7 @@ class StreamView(_View):
     """One rank's event stream. ``last_seq`` is the last batch that is accounted for.
 
     Attributes:
+        is_bound: the router listens at the endpoint, and the engine connects to it.
         lag_s: publication to application of the last batch, the two machines' clocks included.
         last_event_age_s: since a batch was last applied.
         last_loss: numbers of the batches that were last lost for good, or read in part only, and why;
@@ -94,6 +95,7 @@ class StreamView(_View):
 
     endpoint: str
     replay_endpoint: str | None
+    is_bound: bool
     is_connected: bool
     last_seq: int | None
     held_batches: int
@@ -253,6 +255,7 @@ def stream_view(
     return StreamView(
         endpoint="" if source is None else source.endpoint,
         replay_endpoint=None if source is None else source.replay_endpoint,
+        is_bound=source is not None and source.is_bound,
         is_connected=status.is_connected,
         last_seq=status.last_seq,
         held_batches=status.held_batches,
@@ -268,6 +271,7 @@ def silent_stream_view(source: EventSource) -> StreamView:
     return StreamView(
         endpoint=source.endpoint,
         replay_endpoint=source.replay_endpoint,
+        is_bound=source.is_bound,
         is_connected=False,
         last_seq=None,
         held_batches=0,

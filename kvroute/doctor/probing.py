@@ -62,11 +62,11 @@ async def send(
     return Probed(answers, own_tokens)
 
 
-def probe_checks(probed: Probed, num_live: int, flags: Flags) -> list[Check]:
+def probe_checks(probed: Probed, num_live: int | None, flags: Flags) -> list[Check]:
     """What both answers and the events heard meanwhile say.
 
     Args:
-        num_live: live batches heard since.
+        num_live: live batches heard since; None where only a router hears them.
     """
     bad = next((page for page in probed.pages if not page.is_there), None)
     if bad is not None:
@@ -75,7 +75,9 @@ def probe_checks(probed: Probed, num_live: int, flags: Flags) -> list[Check]:
     return [_events(num_live, flags), *_length(probed), _cached(probed, flags)]
 
 
-def _events(num_live: int, flags: Flags) -> Check:
+def _events(num_live: int | None, flags: Flags) -> Check:
+    if num_live is None:
+        return ok(CheckName.PROBE, "answered; its events are heard by the router alone")
     if num_live:
         return ok(CheckName.PROBE, f"answered; batches heard meanwhile: {num_live}")
     return fault(

@@ -15,7 +15,8 @@ class Report:
         spec: as it describes itself; None where it does not.
         endpoints: rank, event endpoint and replay endpoint as a router has them, for a worker that does not
             tell its own.
-        is_heard: a router has event endpoints for it, be it one that the engine connects to.
+        is_heard: a router has event endpoints for it.
+        is_listened_for: they are the router's, and the engine connects to them.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Report:
     checks: list[Check] = field(default_factory=list)
     endpoints: tuple[tuple[int, str, str | None], ...] = ()
     is_heard: bool = False
+    is_listened_for: bool = False
 
     def to_json(self) -> dict[str, object]:
         """As a JSON object."""

@@ -90,7 +90,11 @@ async def _meant(
         routers.append(report)
         for one in view.workers[:MAX_WORKERS]:
             workers[one.url] = Report(
-                one.worker, one.url, endpoints=one.endpoints, is_heard=one.is_heard
+                one.worker,
+                one.url,
+                endpoints=one.endpoints,
+                is_heard=one.is_heard,
+                is_listened_for=one.is_listened_for,
             )
         if len(view.workers) > MAX_WORKERS:
             text = f"workers beyond {MAX_WORKERS} are not looked at"

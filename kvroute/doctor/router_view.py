@@ -22,6 +22,7 @@ class _Model(BaseModel):
 class _Stream(_Model):
     endpoint: str = ""
     replay_endpoint: str | None = None
+    is_bound: bool = False
 
 
 class _Rank(_Model):
@@ -45,6 +46,11 @@ class RoutedWorker(_Model):
         return any(rank.stream is not None and rank.stream.endpoint for rank in self.ranks)
 
     @property
+    def is_listened_for(self) -> bool:
+        """Does the router listen for it, so that the engine connects?"""
+        return any(rank.stream is not None and rank.stream.is_bound for rank in self.ranks)
+
+    @property
     def endpoints(self) -> tuple[tuple[int, str, str | None], ...]:
         """Rank, event endpoint and replay endpoint of those that can be connected to."""
         return tuple(
@@ -52,7 +58,7 @@ class RoutedWorker(_Model):
             for rank in self.ranks
             if rank.stream is not None
             and is_endpoint(rank.stream.endpoint)
-            and "*" not in rank.stream.endpoint
+            and not rank.stream.is_bound
         )
 
 

@@ -111,7 +111,12 @@ class Visit:
         """What the engine does not name is no fault where its router was told otherwise."""
         for check in checks:
             is_off = check.name is CheckName.EVENTS and check.status is Status.FAULT
-            if is_off and self.report.is_heard:
+            if self.report.is_listened_for and check.name is CheckName.EVENTS:
+                text = "the router listens there: the engine connects, and only the router hears it"
+                yield unchecked(CheckName.EVENTS, text)
+            elif self.report.is_listened_for and check.name is CheckName.ENDPOINT:
+                continue  # the host that the engine names is the router's
+            elif is_off and self.report.is_heard:
                 text = "the engine names no endpoint to connect to; its router was told of one"
                 yield unchecked(CheckName.EVENTS, text)
             else:
@@ -150,6 +155,8 @@ class Visit:
                 change = "give its key: --worker-token or KVROUTE_WORKER_TOKEN"
             self._add(fault(CheckName.REACHABLE, plain(str(error)), change))
             return None
+        if self.report.is_listened_for:
+            return replace(found, spec=replace(found.spec, sources=()))
         if found.spec.sources or not self.report.endpoints:
             return found
         sources = tuple(
@@ -199,7 +206,9 @@ class Visit:
             kept = [
                 check for check in self.report.checks if check.name is not CheckName.CACHE_REPORT
             ]
-            num_live = sum(hearing.num_live for hearing in hearings)
+            num_live: int | None = sum(hearing.num_live for hearing in hearings)
+            if not hearings and self.report.is_heard:
+                num_live = None
             self.report.checks[:] = [*kept, *probe_checks(probed, num_live, one.flags)]
 
     def _add(self, check: Check) -> None:

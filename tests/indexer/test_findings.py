@@ -141,6 +141,16 @@ def test_events_missing() -> None:
     assert fleet.findings() == {}
 
 
+def test_where_the_router_listens_it_says_so() -> None:
+    listened = EventSource(rank("w"), "tcp://*:5557", is_bound=True)
+    fleet = SmallFleet(worker_spec("w", sources=(listened,)), trust=Trust.NONE)
+    for i in range(3):
+        fleet.serve("w", prompt(blocks(1_000 * i, 4)), 0)
+    fleet.wait(11.0)
+    evidence = fleet.findings()["events_missing"]
+    assert evidence["router_listens_at"] == "tcp://*:5557"
+
+
 def test_a_rank_without_an_event_source_is_named_before_it_serves() -> None:
     fleet = SmallFleet(worker_spec("w", sources=()))
     assert fleet.findings()["events_missing"] == {

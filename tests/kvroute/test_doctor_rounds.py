@@ -266,12 +266,34 @@ async def test_endpoints_that_only_the_router_knows_are_looked_at() -> None:
         ]
         async with stub_worker(control_port(listed, [])) as router:
             found = await look(router.url, options=replace(OPTIONS, keys=Keys(control="secret")))
-        stream["endpoint"] = "tcp://*:5557"  # the engine connects to it
-        async with stub_worker(control_port(listed, [])) as router:
-            bound = await look(router.url, options=replace(OPTIONS, keys=Keys(control="secret")))
     assert of(found)["events"].status is Status.OK
     assert of(found)["ranks"].status is Status.OK
-    assert of(bound)["events"].status is Status.UNCHECKED
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_engines_that_connect_to_their_router_are_no_fault(*, tells: bool) -> None:
+    async with stub_worker(tokenizes()) as listener:
+        events = kv_events(listener.port, endpoint_host="127.0.0.1") if tells else None
+        async with stub_engine(kv_events=events) as one, stub_engine(kv_events=events) as other:
+            stream = {
+                "endpoint": f"tcp://127.0.0.1:{listener.port}",
+                "replay_endpoint": None,
+                "is_bound": True,
+            }
+            ranks = [{"dp_rank": 0, "trust": "exact", "stream": stream}]
+            listed: list[dict[str, object]] = [
+                {"worker": name, "url": engine.url, "state": "serving", "ranks": ranks}
+                for name, engine in (("one", one), ("other", other))
+            ]
+            async with stub_worker(control_port(listed, [])) as router:
+                visit = replace(OPTIONS.visit, nonce="n")
+                keys = replace(OPTIONS, visit=visit, keys=Keys(control="secret"))
+                found = await look(router.url, options=keys)
+    assert listener.num_accepts == 0
+    assert found.num_faults == 0, list(found.checks)
+    assert of(found)["events"].status is Status.UNCHECKED
+    assert "the router listens there" in of(found)["events"].text
+    assert of(found)["probe"].status is Status.OK
 
 
 async def test_a_probe_of_several_ranks_goes_to_one_of_them() -> None:

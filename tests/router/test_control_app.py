@@ -167,6 +167,7 @@ async def test_workers_in_full() -> None:
         assert (shown["trust"], shown["gpu_blocks"], shown["in_flight"]) == ("exact", 2, 1)
         assert shown["last_seq"] is None
         assert shown["stream"]["replay_endpoint"] == "tcp://127.0.0.1:5657"
+        assert shown["stream"]["is_bound"] is False
         assert first["prompt_model"]["rung"] == "none"
         assert (second["state"], second["ranks"]) == ("pending", [])
         assert (totals["gpu_claims"], totals["ranks"]) == (2, 1)

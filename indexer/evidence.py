@@ -70,7 +70,7 @@ class Evidence:
             claims.confirm(Tier.GPU, refs)
         if trust is not Trust.EXACT:
             new = [i for i in chosen if i and not bits[i] & OBSERVED]
-            self._ledger.link(blocks, refs, new)
+            self._ledger.link(blocks, refs, new, now)
         claims.index.drop_unused()
 
     def weigh(

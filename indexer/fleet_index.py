@@ -109,7 +109,6 @@ class FleetIndex:
         book = self._books.get(rank) or self._book(rank, now)
         if book is not None:
             book.apply(batch, now, seq)
-            self._pools.infer(book, now)
         elif self._pools.has(rank.worker):
             self._pools.apply(rank.worker, batch, now)
         else:

@@ -123,6 +123,7 @@ class RankLedger:
                 case _:
                     assert_never(event)
         self._index.drop_unused()
+        self.claims.settle_stores(now)
         return strange
 
     def clear(self, now: float) -> None:
@@ -190,7 +191,9 @@ class RankLedger:
             self._overdue = None
         return dropped
 
-    def link(self, blocks: PromptBlocks, refs: Sequence[Ref], chosen: Sequence[int]) -> None:
+    def link(
+        self, blocks: PromptBlocks, refs: Sequence[Ref], chosen: Sequence[int], now: float
+    ) -> None:
         """A served prompt has these blocks after the ones before them: name what waits.
 
         O(1), amortized, where nothing is parked; O(tokens) otherwise.
@@ -203,6 +206,7 @@ class RankLedger:
         for group in self._groups.values():
             if group.parking:
                 self._lineage.name_waiting(group, map(blocks.local, chosen))
+        self.claims.settle_stores(now)
 
     @property
     def num_held(self) -> int:

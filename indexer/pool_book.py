@@ -162,13 +162,10 @@ class PoolBook:
             return True
         return any(self._index.bits(ref, book.slot) & STORAGE for book in self._books.values())
 
-    @property
-    def is_owed(self) -> bool:
-        """Whether copies are to be inferred."""
-        return bool(self._written)
-
     def infer(self, now: float) -> None:
-        """Infer the copies of what was written through. O(blocks)."""
+        """Infer the copies of what was written through. O(blocks); O(1) where there are none."""
+        if not self._written:
+            return
         refs = [ref for ref in self._written if self._index.space_of(ref) is not None]
         self._written.clear()
         self.ledger.claims.observed.mark(refs, now)
@@ -324,6 +321,10 @@ class _Attached:
         elif tier is Tier.HOST and self._infers:
             self.pool.written_through(refs)
         self.pool.named(hashes, refs)
+
+    def settle(self, now: float) -> None:
+        """This is the time of all that was told so far."""
+        self.pool.infer(now)
 
     def holds(self, ref: Ref) -> bool:
         """See `PoolBook.holds`."""

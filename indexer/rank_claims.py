@@ -31,6 +31,9 @@ class StoreWitness(Protocol):
     def stored(self, tier: Tier, hashes: Sequence[EngineHash], refs: Sequence[Ref]) -> None:
         """Events stored these hashes of these blocks on the tier."""
 
+    def settle(self, now: float) -> None:
+        """This is the time of all that was told so far."""
+
     def holds(self, ref: Ref) -> bool:
         """Whether the rank can fetch the block from there."""
 
@@ -105,6 +108,11 @@ class RankClaims:
         doubts, bit = self.doubtful[tier], 1 << tier
         doubts.note(held, lambda ref: bool(self.index.bits(ref, self.slot) & bit), until)
         doubts.proceed(_DOUBTED_AT_ONCE)
+
+    def settle_stores(self, now: float) -> None:
+        """Stores were made by now: whoever wants to know them may draw conclusions. O(what was stored)."""
+        if self.witness is not None:
+            self.witness.settle(now)
 
     def settle_doubt(self) -> None:
         """Go on with what losses have left to do; O(1). About once a second."""

@@ -78,6 +78,7 @@ class RankLoad:
             self._add(line)
         finally:
             self._index.drop_unused()
+            self.book.ledger.claims.settle_stores(self._now)
 
     def finish(self, line: RankEndLine) -> None:
         """The rank is whole.

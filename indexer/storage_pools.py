@@ -103,12 +103,6 @@ class StoragePools:
 
     # What the index asks and tells
 
-    def infer(self, book: RankBook, now: float) -> None:
-        """The rank's events were applied: infer copies of what it wrote through. O(1) where there are none."""
-        found = self._by_rank.get(book)
-        if found is not None and found.is_owed:
-            found.infer(now)
-
     def weigh(
         self,
         book: RankBook,

@@ -7,7 +7,9 @@ import pytest
 
 from indexer.storage_rules import StorageRules
 from indexer.storage_source import StorageSource
-from protocol import BlockRemoved, BlockStored, EngineKind, StorageUse
+from indexer.trust import Trust
+from protocol import BlockRemoved, BlockStored, EngineKind, EventBatch, StorageUse
+from tests.indexer.dumped import dump, load
 from tests.indexer.pooled_fleet import (
     HASHES,
     INFERS,
@@ -20,7 +22,7 @@ from tests.indexer.pooled_fleet import (
     pooled,
     user,
 )
-from tests.indexer.small_fleet import SIZE, blocks, names, prompt
+from tests.indexer.small_fleet import SIZE, blocks, names, prompt, rank
 
 
 def test_a_copy_on_host_implies_one_in_the_pool() -> None:
@@ -79,6 +81,25 @@ def test_a_store_that_is_gone_within_its_batch_implies_a_copy_all_the_same() -> 
     fleet.store("a", [99], [1, 1, 1, 1])
     fleet.apply("a", event, BlockRemoved(HASHES, "CPU_PINNED"))
     assert fleet.run("b", prompt(PROMPT)) == (0, 0, 100)
+
+
+def test_what_a_served_prompt_names_implies_copies_at_once() -> None:
+    fleet = PooledFleet(rules=INFERS)
+    fleet.add(user("a"), trust=Trust.JOINED)
+    fleet.store("a", HASHES[1:], TOKENS[SIZE:], parent=HASHES[0], medium="CPU_PINNED")
+    assert fleet.pool().blocks[StorageSource.INFERRED] == 0  # nobody knows what comes before
+    fleet.index.observe(rank("a"), prompt(TOKENS[: 2 * SIZE]), fleet.now)
+    fleet.index.check()
+    assert fleet.pool().blocks[StorageSource.INFERRED] == 99
+
+
+def test_what_is_loaded_on_host_implies_copies_at_once() -> None:
+    before, after = (PooledFleet(user("a"), rules=INFERS) for _ in range(2))
+    before.index.apply(rank("a"), EventBatch(0.0, []), before.now, 9)
+    before.store("a", HASHES, TOKENS, medium="CPU_PINNED")
+    loading = load(after, dump(before, rank("a")))
+    assert not loading.skipped
+    assert after.pool().blocks[StorageSource.INFERRED] == 100
 
 
 @pytest.mark.parametrize(

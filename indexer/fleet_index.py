@@ -192,7 +192,7 @@ class FleetIndex:
 
     def query(self, query: PrefixQuery) -> list[HeldPrefix]:
         """How much of a prefix each rank that serves its model holds, by rank. O(blocks + ranks × changes)."""
-        return answer(query, self._blocks, self._books.values())
+        return answer(query, self._blocks, self._books.values(), self._pools.shared)
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The prompt was dispatched to the rank: it will soon hold it. O(blocks)."""

@@ -4,7 +4,8 @@
     GPU      x         x    x
     HOST     x    x
 
-Unlike a match, which counts each block on its fastest tier, this counts a block on every tier that has it.
+Unlike a match, which counts each block on its fastest tier, this counts a block on every tier that has it. What
+is in the rank's storage pool, on whatever ground, is on STORAGE.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +16,13 @@ from typing import NamedTuple
 from indexer.block_index import BlockIndex
 from indexer.identity import bounded_name
 from indexer.match import Geometry
+from indexer.prefix_walk import SharedBits, with_shared
 from indexer.rank_book import RankBook
-from indexer.slot_bits import GPU as ANNOUNCED_ON_GPU
-from indexer.slot_bits import HELD, HOST, OBSERVED, SLOT, STORAGE, STRIDE
+from indexer.slot_bits import GPU, HELD, HOST, IN_POOL, OBSERVED, STORAGE, STRIDE, WHOLE_SLOT
 from protocol import BlockKey, KeySpace, Rank, Tier
 
-_GPU = ANNOUNCED_ON_GPU | OBSERVED
+_HELD = HELD | IN_POOL
+_ON_TIER = ((Tier.GPU, GPU | OBSERVED), (Tier.HOST, HOST), (Tier.STORAGE, STORAGE | IN_POOL))
 
 
 class HeldPrefix(NamedTuple):
@@ -59,8 +61,17 @@ class PrefixQuery:
     block_size: int | None = None
 
 
-def answer(query: PrefixQuery, index: BlockIndex, books: Iterable[RankBook]) -> list[HeldPrefix]:
-    """One answer a rank that serves the model, the longest where it uses several geometries; by rank."""
+def answer(
+    query: PrefixQuery,
+    index: BlockIndex,
+    books: Iterable[RankBook],
+    pools_of: Callable[[Sequence[RankBook]], Sequence[SharedBits]],
+) -> list[HeldPrefix]:
+    """One answer a rank that serves the model, the longest where it uses several geometries; by rank.
+
+    Args:
+        pools_of: the storage pools of some ranks.
+    """
     searches: dict[tuple[str, Geometry], list[RankBook]] = {}
     for book in books:
         if query.model == book.spec.model or query.model in book.spec.aliases:
@@ -72,7 +83,8 @@ def answer(query: PrefixQuery, index: BlockIndex, books: Iterable[RankBook]) -> 
         names = bounded_name(query.adapter), bounded_name(query.salt)
         key_space = KeySpace(model, *names, *geometry)
         slots = [book.slot for book in asked]
-        runs = held_prefixes(index, key_space, query.keys_of(geometry), slots)
+        keys, pools = query.keys_of(geometry), pools_of(asked)
+        runs = held_prefixes(index, key_space, keys, slots, pools)
         for book in asked:
             length, on_tier = runs.get(book.slot, (0, dict.fromkeys(Tier, 0)))
             held = HeldPrefix(book.rank, geometry[0], length, on_tier)
@@ -83,23 +95,32 @@ def answer(query: PrefixQuery, index: BlockIndex, books: Iterable[RankBook]) -> 
 
 
 def held_prefixes(
-    index: BlockIndex, key_space: KeySpace, keys: Sequence[BlockKey], slots: Sequence[int]
+    index: BlockIndex,
+    key_space: KeySpace,
+    keys: Sequence[BlockKey],
+    slots: Sequence[int],
+    pools: Sequence[SharedBits] = (),
 ) -> dict[int, tuple[int, dict[Tier, int]]]:
-    """Length and blocks by tier of the run of each slot that has one. O(blocks + changes × slots)."""
+    """Length and blocks by tier of the run of each slot that has one. O(blocks + changes × slots).
+
+    Args:
+        pools: what each storage pool holds, every slot attached to it holds too.
+    """
     space = index.find(key_space)
     if space is None:
         return {}
     found: dict[int, tuple[int, dict[Tier, int]]] = {}
     alive = list(slots)
-    for mask, alike in groupby(map(space.masks.get, keys, repeat(0))):
-        bits_of = {slot: mask >> slot * STRIDE & SLOT for slot in alive}
-        alive = [slot for slot in alive if bits_of[slot] & HELD]
+    for own, alike in groupby(map(space.masks.get, keys, repeat(0))):
+        mask = with_shared(own, pools)
+        bits_of = {slot: mask >> slot * STRIDE & WHOLE_SLOT for slot in alive}
+        alive = [slot for slot in alive if bits_of[slot] & _HELD]
         if not alive:
             break
         count = sum(1 for _ in alike)
         for slot in alive:
             length, on_tier = found.get(slot, (0, dict.fromkeys(Tier, 0)))
-            for tier, bits in ((Tier.GPU, _GPU), (Tier.HOST, HOST), (Tier.STORAGE, STORAGE)):
+            for tier, bits in _ON_TIER:
                 on_tier[tier] += count if bits_of[slot] & bits else 0
             found[slot] = (length + count, on_tier)
     return found

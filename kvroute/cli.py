@@ -1,64 +1,40 @@
-"""The one command line.
+"""The entry point: from the first moment on, Ctrl-C and SIGTERM end the process without a traceback.
 
-Only the module of the command that is named is imported, so that a worker does not wait for the router's
-imports, nor the router for the load generator's; help and mistakes import them all.
-
-Exit codes: 0 all went well, 1 it did not, 2 wrong flags or configuration, 130 interrupted.
+Until a command is imported there is nothing to give back, so the process is left on the spot; from then on
+what runs is unwound.
 """
 
-import sys
-from collections.abc import Sequence
-from importlib import import_module
-from importlib.metadata import version
-from typing import Annotated
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
 
-import typer
-
-from kvroute.help_page import plain_switches
-
-COMMANDS = ("serve", "worker", "demo", "scenario", "replay", "explain", "doctor", "tap")
-
-
-def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
-    """The command line with the named commands in it."""
-    app = typer.Typer(
-        name="kvroute",
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="markdown",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-    @app.callback()
-    def _root(
-        *,
-        is_version: Annotated[
-            bool,
-            typer.Option(
-                "--version",
-                callback=_tell_version,
-                is_eager=True,
-                help="Show the version and exit.",
-            ),
-        ] = False,
-    ) -> None:
-        """An HTTP front door for fleets of LLM engines that routes by their KV cache events."""
-
-    for name in names:
-        import_module(f"kvroute.commands.{name}").register(app)
-    plain_switches(app)
-    return app
-
-
-def _tell_version(is_wanted: bool) -> None:
-    if is_wanted:
-        typer.echo(f"kvroute {version('kvroute')}")
-        raise typer.Exit
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    named = sys.argv[1] if len(sys.argv) > 1 else ""
-    names: Sequence[str] = [named] if named in COMMANDS else COMMANDS
-    build_app(() if named == "--version" else names)(prog_name="kvroute")
+    """Run the command that the arguments name.
+
+    Signals that the process was started to ignore stay ignored.
+    """
+    heeded = [one for one in _NUMBERS if signal.getsignal(one) is not signal.SIG_IGN]
+    for number in heeded:
+        signal.signal(number, _leave_now)
+    from kvroute.command_line import named_app  # noqa: PLC0415  # takes half a second
+
+    app = named_app()
+    for number in heeded:
+        signal.signal(number, _unwind)
+    try:
+        app(prog_name="kvroute")
+    finally:
+        for number in heeded:
+            signal.signal(number, _leave_now)
+
+
+def _leave_now(number: int, _: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
+
+
+def _unwind(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -1,8 +1,13 @@
-"""How a command runs, and how it ends: asyncio, signals, exit codes."""
+"""How a command runs, and how it ends: asyncio, signals, exit codes.
+
+0 all went well; 1 it did not, or somebody cannot be reached; 2 wrong flags or configuration; 130 interrupted by
+Ctrl-C, 143 ended by SIGTERM. Services that such a signal stops in order end with 0.
+"""
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 import typer
@@ -17,11 +22,26 @@ def run(work: Coroutine[None, None, T]) -> T:
         typer.Exit: with 130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
-        return asyncio.run(_cancelled_by_sigterm(work))
+        with _signals_kept():
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            return asyncio.run(_cancelled_by_sigterm(work))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except asyncio.CancelledError:
         raise typer.Exit(143) from None
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """What Ctrl-C and SIGTERM do is the same afterwards: event loops leave Python's own ways behind."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -46,7 +66,7 @@ async def _cancelled_by_sigterm(work: Coroutine[None, None, T]) -> T:
 
 def run_service(service: Coroutine[None, None, None]) -> None:
     """Run a service, which minds signals itself, to its end, on the fastest event loop there is."""
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+    with _signals_kept(), asyncio.Runner(loop_factory=_new_event_loop) as runner:
         runner.run(service)
 
 

@@ -10,20 +10,29 @@ from typing import Any, get_args, get_origin, get_type_hints
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from kvroute.cli import build_app
+from kvroute.command_line import build_app
 from scripts.reference.markdown import code, page, prose, table
 
-_INTRO = (
-    "Exit codes: 0 all went well, 1 it did not, 2 wrong flags or configuration (the field is named), "
-    "130 interrupted, 143 stopped. With `--json -` stdout holds the JSON and nothing else; tables then go "
-    "to stderr, where progress always goes."
+_INTRO = "With `--json -` stdout holds the JSON and nothing else; tables then go to stderr, where progress always goes."
+_EXIT_CODES = (
+    ("0", "All went well. `serve` and `worker`: stopped in order, by Ctrl-C or SIGTERM."),
+    (
+        "1",
+        "It did not go well: what was found is bad, somebody cannot be reached, a port is taken.",
+    ),
+    (
+        "2",
+        "Wrong flags or configuration: the flag or field is named, and nothing was done.",
+    ),
+    ("130", "Interrupted by Ctrl-C; `serve` and `worker`: before they served."),
+    ("143", "Ended by SIGTERM; `serve` and `worker`: before they served."),
 )
 _VALUES = {str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
 def command_line() -> str:
     """The page."""
-    parts = [_INTRO]
+    parts = [_INTRO, "## Exit codes", table(("code", "meaning"), _EXIT_CODES)]
     for name, callback in _commands(build_app(), "kvroute"):
         parts += [f"## {name}", *_description(callback), *_parameters(callback)]
     return page("Command line", *parts)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvroute.cli import COMMANDS, build_app
+from kvroute.command_line import COMMANDS, build_app
 
 RUNNER = CliRunner()
 

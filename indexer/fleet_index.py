@@ -190,9 +190,9 @@ class FleetIndex:
         """
         return rank_matches(self._lookups.of(ranks), self._blocks, prompt, now)
 
-    def query(self, query: PrefixQuery) -> list[HeldPrefix]:
+    def query(self, query: PrefixQuery, now: float) -> list[HeldPrefix]:
         """How much of a prefix each rank that serves its model holds, by rank. O(blocks + ranks × changes)."""
-        return answer(query, self._blocks, self._books.values(), self._pools.shared)
+        return answer(query, self._blocks, self._books.values(), self._pools.shared, now)
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The prompt was dispatched to the rank: it will soon hold it. O(blocks)."""

@@ -9,7 +9,7 @@ is in the rank's storage pool, on whatever ground, is on STORAGE.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from typing import NamedTuple
 
@@ -18,11 +18,30 @@ from indexer.identity import bounded_name
 from indexer.match import Geometry
 from indexer.prefix_walk import SharedBits, with_shared
 from indexer.rank_book import RankBook
-from indexer.slot_bits import GPU, HELD, HOST, IN_POOL, OBSERVED, STORAGE, STRIDE, WHOLE_SLOT
+from indexer.slot_bits import (
+    GPU,
+    HELD,
+    HOST,
+    IN_POOL,
+    INFERRED,
+    OBSERVED,
+    POOL_ANNOUNCED,
+    POOL_EVENTS,
+    STORAGE,
+    STRIDE,
+    WHOLE_SLOT,
+)
+from indexer.storage_source import StorageSource
+from indexer.trust import Trust
 from protocol import BlockKey, KeySpace, Rank, Tier
 
 _HELD = HELD | IN_POOL
 _ON_TIER = ((Tier.GPU, GPU | OBSERVED), (Tier.HOST, HOST), (Tier.STORAGE, STORAGE | IN_POOL))
+_GROUNDS = (  # the firmest first
+    (STORAGE | POOL_ANNOUNCED, StorageSource.ANNOUNCED),
+    (POOL_EVENTS, StorageSource.POOL_EVENTS),
+    (INFERRED, StorageSource.INFERRED),
+)
 
 
 class HeldPrefix(NamedTuple):
@@ -31,12 +50,16 @@ class HeldPrefix(NamedTuple):
     Attributes:
         matched_blocks: its length.
         on_tier: blocks of it that lie on each tier; what evidence alone holds is on GPU.
+        trust: how far the rank's claims can be believed.
+        storage_source: the weakest that blocks of it on STORAGE rest on; None where it has none.
     """
 
     rank: Rank
     block_size: int
     matched_blocks: int
     on_tier: Mapping[Tier, int]
+    trust: Trust
+    storage_source: StorageSource | None
 
     @property
     def matched_tokens(self) -> int:
@@ -66,6 +89,7 @@ def answer(
     index: BlockIndex,
     books: Iterable[RankBook],
     pools_of: Callable[[Sequence[RankBook]], Sequence[SharedBits]],
+    now: float,
 ) -> list[HeldPrefix]:
     """One answer a rank that serves the model, the longest where it uses several geometries; by rank.
 
@@ -86,12 +110,37 @@ def answer(
         keys, pools = query.keys_of(geometry), pools_of(asked)
         runs = held_prefixes(index, key_space, keys, slots, pools)
         for book in asked:
-            length, on_tier = runs.get(book.slot, (0, dict.fromkeys(Tier, 0)))
-            held = HeldPrefix(book.rank, geometry[0], length, on_tier)
+            run = runs.get(book.slot) or HeldRun()
+            held = HeldPrefix(
+                book.rank, geometry[0], run.length, run.on_tier, book.trust(now), run.storage_source
+            )
             best = found.get(book.rank)
             if best is None or held.matched_tokens > best.matched_tokens:
                 found[book.rank] = held
     return [found[rank] for rank in sorted(found)]
+
+
+@dataclass(slots=True)
+class HeldRun:
+    """One slot's run so far, in blocks; ``grounds`` are the sources of what it has on STORAGE."""
+
+    length: int = 0
+    on_tier: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys(Tier, 0))
+    grounds: set[StorageSource] = field(default_factory=set)
+
+    def extend(self, bits: int, count: int) -> None:
+        """So many blocks with these bits follow."""
+        self.length += count
+        for tier, on_tier in _ON_TIER:
+            self.on_tier[tier] += count if bits & on_tier else 0
+        firmest = next((source for ground, source in _GROUNDS if bits & ground), None)
+        if firmest is not None:
+            self.grounds.add(firmest)
+
+    @property
+    def storage_source(self) -> StorageSource | None:
+        """The weakest of the grounds."""
+        return next((one for _, one in reversed(_GROUNDS) if one in self.grounds), None)
 
 
 def held_prefixes(
@@ -100,8 +149,8 @@ def held_prefixes(
     keys: Sequence[BlockKey],
     slots: Sequence[int],
     pools: Sequence[SharedBits] = (),
-) -> dict[int, tuple[int, dict[Tier, int]]]:
-    """Length and blocks by tier of the run of each slot that has one. O(blocks + changes × slots).
+) -> dict[int, HeldRun]:
+    """The run of each slot that has one. O(blocks + changes × slots).
 
     Args:
         pools: what each storage pool holds, every slot attached to it holds too.
@@ -109,7 +158,7 @@ def held_prefixes(
     space = index.find(key_space)
     if space is None:
         return {}
-    found: dict[int, tuple[int, dict[Tier, int]]] = {}
+    found: dict[int, HeldRun] = {}
     alive = list(slots)
     for own, alike in groupby(map(space.masks.get, keys, repeat(0))):
         mask = with_shared(own, pools)
@@ -119,8 +168,5 @@ def held_prefixes(
             break
         count = sum(1 for _ in alike)
         for slot in alive:
-            length, on_tier = found.get(slot, (0, dict.fromkeys(Tier, 0)))
-            for tier, bits in _ON_TIER:
-                on_tier[tier] += count if bits_of[slot] & bits else 0
-            found[slot] = (length + count, on_tier)
+            found.setdefault(slot, HeldRun()).extend(bits_of[slot], count)
     return found

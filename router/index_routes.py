@@ -1,18 +1,15 @@
-"""The index for other programs: a dump for sibling routers, and the queries of Mooncake's conductor.
-
-Source: Mooncake's indexer API design (``/query``, ``/query_by_hash``): names, nesting and units of fields.
-"""
+"""The index for other programs: a dump for sibling routers, and the queries of Mooncake's conductor."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Annotated, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from indexer.match import Geometry, Prompt
@@ -23,6 +20,7 @@ from router.body import BodyTooLargeError, read_body
 from router.fleet_debug import FleetDebug
 from router.index_dump import dump_index
 from router.plain_text import plain
+from router.query_views import HashQuery, PrefixBody, QueryAnswer, TokenQuery
 
 logger = logging.getLogger(__name__)
 
@@ -31,57 +29,7 @@ _STALL_S = 10.0
 _WHOLE_S = 600.0  # of one dump: 10^7 claims take about a minute
 _U64 = (1 << 64) - 1
 _MEDIA = {Tier.GPU: "GPU", Tier.HOST: "CPU", Tier.STORAGE: "DISK"}
-Hash = Annotated[int, Field(ge=-(1 << 63), le=_U64)]
-BlockSize = Annotated[int, Field(ge=1, le=1 << 24)]
-
-
-class _Query(BaseModel):
-    """What both queries have in common. Fields that are not known are ignored.
-
-    Attributes:
-        tenant_id: repeated in the answer; tenants are kept apart by ``cache_salt`` alone.
-        instance_id: a worker's name; None for all.
-        block_size: in tokens; None where each rank answers at its own.
-    """
-
-    model_config = ConfigDict(strict=True)
-
-    model: str
-    lora_name: str | None = None
-    lora_id: int | None = None
-    cache_salt: str | None = None
-    tenant_id: str = "default"
-    instance_id: str | None = None
-    block_size: BlockSize | None = None
-
-    @property
-    def adapter(self) -> str | None:
-        """As the index names it."""
-        if self.lora_name:
-            return self.lora_name
-        return None if self.lora_id is None else f"#{self.lora_id}"
-
-
-class TokenQuery(_Query):
-    """Body of ``POST /query``."""
-
-    token_ids: list[int]
-
-
-class HashQuery(_Query):
-    """Body of ``POST /query_by_hash``: chained XXH3-64 hashes, in order; ``block_hash`` is an older name."""
-
-    seq_hashes: list[Hash] = Field(default_factory=list)
-    block_hash: list[Hash] | None = None
-
-    @model_validator(mode="after")
-    def _one_list(self) -> "HashQuery":
-        if self.block_hash is not None and self.seq_hashes:
-            raise ValueError("seq_hashes and block_hash are the same list")
-        return self
-
-
-Q = TypeVar("Q", bound=_Query)
+Q = TypeVar("Q", bound=PrefixBody)
 
 
 def index_routes(
@@ -110,7 +58,7 @@ def index_routes(
         await dumps.acquire()
         return _Dump(fleet, worker, dumps, stall_s)
 
-    @routes.post("/query", responses={400: {}, 413: {}})
+    @routes.post("/query", **_described(TokenQuery))
     async def query(request: Request) -> Response:
         """How many tokens of a prompt each worker holds, in all and by medium and rank."""
         body = await _body(request, max_body_bytes)
@@ -123,9 +71,9 @@ def index_routes(
             lambda geometry: prompt.keys(geometry[0], is_eagle=geometry[1]),
             asked.block_size,
         )
-        return _answer(asked, fleet.index.query(prefix))
+        return _answer(asked, fleet.index.query(prefix, fleet.clock()))
 
-    @routes.post("/query_by_hash", responses={400: {}, 413: {}})
+    @routes.post("/query_by_hash", **_described(HashQuery))
     async def query_by_hash(request: Request) -> Response:
         """The same for a prompt whose block hashes are known."""
         body = await _body(request, max_body_bytes)
@@ -139,9 +87,20 @@ def index_routes(
         prefix = PrefixQuery(
             asked.model, asked.adapter, asked.cache_salt, keys_of, asked.block_size
         )
-        return _answer(asked, fleet.index.query(prefix))
+        return _answer(asked, fleet.index.query(prefix, fleet.clock()))
 
     return routes
+
+
+def _described(body: type[BaseModel]) -> dict[str, Any]:
+    """How a route that reads its body by itself tells of it, and of its answer, in OpenAPI."""
+    schema = body.model_json_schema()
+    content = {"application/json": {"schema": schema}}
+    return {
+        "response_model": QueryAnswer,
+        "responses": {400: {}, 413: {}},
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
+    }
 
 
 class _Dump(StreamingResponse):
@@ -203,24 +162,23 @@ def _read_tokens(body: bytes) -> tuple[TokenQuery, Prompt]:
     return asked, prompt
 
 
-def _answer(asked: _Query, found: Sequence[HeldPrefix]) -> Response:
-    """Tenant → worker → tokens held: the longest run, by medium, and by rank."""
-    instances: dict[str, dict[str, object]] = {}
+def _answer(asked: PrefixBody, found: Sequence[HeldPrefix]) -> Response:
+    """Tenant → worker → tokens held: the longest run, by medium, and by rank; see `QueryAnswer`."""
+    instances: dict[str, dict[str, Any]] = {}
     for held in found:
         worker = held.rank.worker
         if asked.instance_id not in (None, worker):
             continue
-        of_worker = instances.setdefault(worker, {"longest_matched": 0, "DP": {}})
-        _add(of_worker, held)
+        _add(instances.setdefault(worker, {}), held)
     return Response(orjson.dumps({asked.tenant_id: instances}), media_type="application/json")
 
 
-def _add(of_worker: dict[str, object], held: HeldPrefix) -> None:
-    ranks = of_worker["DP"]
-    assert isinstance(ranks, dict)
-    ranks[str(held.rank.dp_rank)] = held.matched_tokens
+def _add(of_worker: dict[str, Any], held: HeldPrefix) -> None:
     tokens = {name: held.on_tier[tier] * held.block_size for tier, name in _MEDIA.items()}
     for name, count in ({"longest_matched": held.matched_tokens} | tokens).items():
-        before = of_worker.get(name, 0)
-        assert isinstance(before, int)
-        of_worker[name] = max(before, count)
+        of_worker[name] = max(of_worker.get(name, 0), count)
+    of_rank = {
+        "DP": held.matched_tokens, "trust": held.trust, "storage_source": held.storage_source,
+    }  # fmt: skip
+    for name, value in of_rank.items():
+        of_worker.setdefault(name, {})[str(held.rank.dp_rank)] = value

@@ -16,6 +16,7 @@ from scripts.reference.findings import findings
 from scripts.reference.limits import limits
 from scripts.reference.markdown import code, page
 from scripts.reference.metrics import metrics
+from scripts.reference.queries import queries
 from scripts.reference.settings import settings
 from worker.config import WorkerConfig
 
@@ -29,6 +30,7 @@ def pages() -> Mapping[str, str]:
         "worker.md": _worker(),
         "command-line.md": command_line(),
         "control-port.md": control_port(),
+        "queries.md": queries(),
         "metrics.md": metrics(),
         "findings.md": findings(),
         "bounds.md": limits(),

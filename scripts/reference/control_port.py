@@ -14,7 +14,8 @@ from scripts.reference.markdown import code, page, prose, table
 _WHO = (
     "Loopback unless [`control_host`](configuration.md) says otherwise. Where a control token is set, every "
     "route below but `/health` and `/ready` wants it: `Authorization: Bearer TOKEN`. `/openapi.json` describes "
-    "bodies and answers field by field, but for decisions: [read a decision](../how-to/read-a-decision.md) does."
+    "bodies and answers field by field, but for decisions: [read a decision](../how-to/read-a-decision.md) does. "
+    "`/query` and `/query_by_hash`: [prefix queries](queries.md)."
 )
 _NAMES = "A worker's id is its `name`, or host and port of its URL."
 
@@ -52,6 +53,6 @@ def _parameters(described: dict[str, Any]) -> str:
     names = [code(f"?{one['name']}=") for one in query]
     body = described.get("requestBody")
     if body is not None:
-        reference = body["content"]["application/json"]["schema"]["$ref"]
-        names.append(f"body `{reference.rpartition('/')[2]}`")
+        schema = body["content"]["application/json"]["schema"]
+        names.append(f"body `{schema.get('title') or schema['$ref'].rpartition('/')[2]}`")
     return ", ".join(names)

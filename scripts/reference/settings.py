@@ -1,6 +1,6 @@
 """Reference of a configuration model: every field with type, default and meaning, section by section."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -15,6 +15,7 @@ from scripts.reference.markdown import code, sentence, table
 
 _SIGNS = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_NAMES_OF_MANY = {"whole number": "whole numbers"}
 _OPEN = {"Path": "path", "SecretStr": "secret text"}
 
 
@@ -24,16 +25,19 @@ class UndocumentedFieldError(Exception):
 
 def settings(model: type[BaseModel]) -> list[str]:
     """A table of the model's plain fields, then one of each section in it."""
-    parts = [_table(model, "")]
+    parts = [fields_table(model)]
     for path, section in _sections(model):
-        parts += [f"## {path}", sentence(intro(section)), _table(section, f"{path}.")]
+        parts += [f"## {path}", sentence(intro(section)), fields_table(section, f"{path}.")]
     return parts
 
 
-def _table(model: type[BaseModel], prefix: str) -> str:
+def fields_table(model: type[BaseModel], prefix: str = "", *, without: Collection[str] = ()) -> str:
+    """A table of the model's fields, but for those of these names."""
     meanings = attributes(model)
     rows = []
     for name, field in model.model_fields.items():
+        if name in without:
+            continue
         section = _section_of(field)
         meaning = meanings.get(name) or (intro(section) if section else None)
         if meaning is None:
@@ -63,19 +67,22 @@ def _section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 def _type(field: FieldInfo) -> str:
     bounds = [f"{sign} {_bound(field, kind)}" for kind, sign in _SIGNS.items() if _has(field, kind)]
-    return ", ".join([_name(field.annotation), *bounds])
+    return ", ".join([type_name(field.annotation), *bounds])
 
 
-def _name(annotation: Any) -> str:
+def type_name(annotation: Any) -> str:
+    """A type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        return " or ".join(_name(one) for one in arguments if one is not NoneType)
+        return " or ".join(type_name(one) for one in arguments if one is not NoneType)
     if origin is Literal:
         return _choices(arguments)
     if origin is Annotated:
-        return _name(arguments[0])
+        return type_name(arguments[0])
+    if origin is list:
+        return f"list of {_NAMES_OF_MANY[type_name(arguments[0])]}"
     if origin is dict:
-        return f"mapping, {_name(arguments[0])} → {_name(arguments[1])}"
+        return f"mapping, {type_name(arguments[0])} → {type_name(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _choices([one.value for one in annotation])
     return _NAMES.get(annotation) or _OPEN.get(annotation.__name__, annotation.__name__)

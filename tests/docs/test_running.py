@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
 import pytest
 
 from loadgen.fleet import free_ports
@@ -100,3 +101,11 @@ def test_the_quick_start_shows_what_the_readme_says(session: Session) -> None:
 def test_a_healthy_fleet_has_no_findings(session: Session) -> None:
     page = ROOT / "docs" / "how-to" / "findings.md"
     assert [session.outputs[one.where].strip() for one in BLOCKS if one.page == page] == ["[]"]
+
+
+def test_a_prefix_query_is_answered_as_its_page_says(session: Session) -> None:
+    page = ROOT / "docs" / "reference" / "queries.md"
+    (shown,) = [orjson.loads(one.text) for one in blocks("json") if one.page == page]
+    *_, output = [session.outputs[one.where] for one in BLOCKS if one.page == page]
+    (told,) = orjson.loads(output)["default"].values()
+    assert [told] == list(shown["default"].values())

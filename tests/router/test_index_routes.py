@@ -29,6 +29,7 @@ from protocol import (
 from router.fleet_debug import FleetDebug
 from router.index_dump import dump_index
 from router.index_routes import index_routes
+from router.query_views import HashQuery, HeldPrefixView, QueryAnswer, TokenQuery
 from tests.router.brains import TestFleet, described, fleet, source
 from tests.router.control_port import control
 
@@ -63,15 +64,37 @@ async def test_tokens_held_by_worker_medium_and_rank() -> None:
             Rank(WorkerId("w0"), 1), EventBatch(0.0, [stored(0, 3, "DISK")]), 1.0
         )
         serve(one, "w1")
+        one.brains.index.set_trust(Rank(WorkerId("w0")), Trust.JOINED, 1.0)
         assert await ask(one, token_ids=[*TOKENS, 7]) == {
             "default": {
                 "w0": {
                     "longest_matched": 16, "GPU": 4, "CPU": 16, "DISK": 12,
                     "DP": {"0": 16, "1": 12},
+                    "trust": {"0": "joined", "1": "none"},
+                    "storage_source": {"0": None, "1": "announced"},
                 },
-                "w1": {"longest_matched": 0, "GPU": 0, "CPU": 0, "DISK": 0, "DP": {"0": 0}},
+                "w1": {
+                    "longest_matched": 0, "GPU": 0, "CPU": 0, "DISK": 0, "DP": {"0": 0},
+                    "trust": {"0": "none"}, "storage_source": {"0": None},
+                },
             }
         }  # fmt: skip
+
+
+async def test_openapi_describes_bodies_and_answer() -> None:
+    with fleet() as one:
+        serve(one, "w0", stored(0, 4))
+        async with control(one) as (client, _):
+            described = (await client.get("/openapi.json")).json()
+            answer = await client.post("/query", json={"model": "m", "token_ids": TOKENS})
+        for path, kind in (("/query", TokenQuery), ("/query_by_hash", HashQuery)):
+            route = described["paths"][path]["post"]
+            body = route["requestBody"]["content"]["application/json"]["schema"]
+            assert body["properties"].keys() == kind.model_fields.keys()
+            told = route["responses"]["200"]["content"]["application/json"]["schema"]
+            assert told == {"$ref": "#/components/schemas/QueryAnswer"}
+        QueryAnswer.model_validate_json(answer.content)
+        assert answer.json()["default"]["w0"].keys() == HeldPrefixView.model_fields.keys()
 
 
 async def test_nothing_counts_behind_a_hole() -> None:

@@ -39,7 +39,6 @@ class HeardSource:
     """One source of a listener, with the face of ``SourceSockets``.
 
     Attributes:
-        num_dropped: messages beyond the bound of what waits here; a gap shows them.
         connection: descriptor that its last message came by; None before the first.
     """
 
@@ -58,7 +57,6 @@ class HeardSource:
         self.pending: deque[list[bytes] | Change] = deque()
         self.is_connected = False
         self.is_closed = False
-        self.num_dropped = 0
         self.connection: int | None = None
         self._listener = listener
         self._limits = listener.limits
@@ -117,17 +115,17 @@ class HeardSource:
 
     # What the listener tells
 
-    def hear(self, frames: list[bytes], connection: int) -> None:
-        """A message came by a connection."""
+    def hear(self, frames: list[bytes], connection: int) -> bool:
+        """A message came by a connection; False where as many as are allowed wait here already."""
         if self.connection not in (None, connection):
             self.on_broken()
         self.connection = connection
         self.on_met()
-        if len(self._inbox) < self._limits.live_hwm:
+        has_room = len(self._inbox) < self._limits.live_hwm
+        if has_room:
             self._inbox.append(frames)
-        else:
-            self.num_dropped += 1
         self._wake(self)
+        return has_room
 
     def on_met(self) -> None:
         """Its publisher is connected, or may be."""
@@ -154,6 +152,7 @@ class Listener:
 
     Attributes:
         num_foreign: messages with a topic of no source.
+        num_dropped: messages beyond what may wait for their source; a gap shows them.
 
     Raises:
         SOCKET_FAULTS: the endpoint is malformed or taken, or there are no more sockets.
@@ -164,6 +163,7 @@ class Listener:
         self.endpoint = endpoint
         self.limits = limits
         self.num_foreign = 0
+        self.num_dropped = 0
         self._sources: dict[_Parts, HeardSource] = {}
         self._unclaimed: set[int] = set()  # connections that nothing has been heard by
         self._ending: set[int] = set()  # broken, with messages perhaps still to be received
@@ -258,7 +258,7 @@ class Listener:
             heard = self._sources.get(parts[:length])
             if heard is not None:
                 self._unclaimed.discard(connection)
-                heard.hear(frames, connection)
+                self.num_dropped += not heard.hear(frames, connection)
                 return
         self.num_foreign += 1
 

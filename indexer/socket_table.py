@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import zmq
@@ -160,16 +160,11 @@ class SocketTable:
 
     def traffic(self) -> SocketCounters:
         """The counters, with what open listeners count."""
-        heard = [one for _, one in self.open() if isinstance(one, HeardSource)]
-        counters = self.counters
-        return SocketCounters(
-            counters.open_failures,
-            counters.lookup_failures,
-            counters.moves,
-            counters.other_addresses,
-            counters.given_up,
-            counters.foreign_topics + sum(one.num_foreign for one in self._listeners.values()),
-            counters.dropped + sum(one.num_dropped for one in heard),
+        counters, listeners = self.counters, self._listeners.values()
+        return replace(
+            counters,
+            foreign_topics=counters.foreign_topics + sum(one.num_foreign for one in listeners),
+            dropped=counters.dropped + sum(one.num_dropped for one in listeners),
         )
 
     # Opening
@@ -229,6 +224,7 @@ class SocketTable:
     def _close_listener(self, endpoint: str) -> None:
         listener = self._listeners.pop(endpoint)
         self.counters.foreign_topics += listener.num_foreign
+        self.counters.dropped += listener.num_dropped
         listener.close()
 
     # Looking up

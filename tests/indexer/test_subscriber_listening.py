@@ -282,6 +282,9 @@ async def test_a_backlog_of_one_worker_waits_apart_and_is_bounded() -> None:
             publisher.send(seq, payload(seq), b"kv@stuck")
         await one.fleet.changes.until(lambda: one.fleet.count("dropped") > 0)
         assert one.fleet.sink.trust[stuck.rank] is Trust.REBUILDING
+        dropped = one.fleet.count("dropped")
+        one.fleet.subscriber.unsubscribe(stuck)
+        assert one.fleet.count("dropped") == dropped, "a count goes with its source"
         silent.close()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
+from indexer.actions import LossCause
 from indexer.event_traffic import EventTraffic
 from indexer.stream_status import ResetCause, StreamCounters, StreamStatus
 from router.metric_families import by_one, counter, gauges
@@ -57,6 +58,13 @@ def socket_metrics(traffic: EventTraffic) -> Iterator[Metric]:
 
 
 def _by_label(statuses: Sequence[StreamStatus]) -> Iterator[Metric]:
+    losses = [
+        ((*_name(one), str(cause)), one.counters.losses_by_cause.get(cause, 0))
+        for one in statuses
+        for cause in LossCause
+    ]
+    text = "Losses that no replay repaired, by why."
+    yield counter("stream_losses", text, (*_RANK, "cause"), losses)
     resets = [
         ((*_name(one), str(cause)), one.counters.resets.get(cause, 0))
         for one in statuses
@@ -89,9 +97,13 @@ _COUNTERS: dict[str, tuple[str, _Value]] = {
     "replayed_batches": ("Those of them that came by replay.", lambda one: one.replayed_batches),
     "events": ("Events in them.", lambda one: one.events),
     "duplicates": ("Live batches that were applied before.", lambda one: one.duplicates),
+    "replayed_old": ("Replayed batches that were applied before.", lambda one: one.replayed_old),
+    "implausible": (
+        "Live batches dropped because their number is far beyond the expected one.",
+        lambda one: one.implausible,
+    ),
     "gaps": ("Jumps of the sequence number.", lambda one: one.gaps),
-    "losses": ("Losses that no replay repaired.", lambda one: one.losses),
-    "lost_batches": ("Batches in them.", lambda one: one.lost_batches),
+    "lost_batches": ("Batches lost for good.", lambda one: one.lost_batches),
     "missed_before_join": (
         "Batches published before they were listened to, and not replayed.",
         lambda one: one.missed_before_join,
@@ -107,6 +119,14 @@ _COUNTERS: dict[str, tuple[str, _Value]] = {
     "hold_overflows": (
         "Times the batches that waited for a replay were too many.",
         lambda one: one.hold_overflows,
+    ),
+    "discarded": (
+        "Batches that waited for a replay and were dropped, for another one brings them again.",
+        lambda one: one.discarded,
+    ),
+    "regressions": (
+        "Live numbers that fell back during a replay.",
+        lambda one: one.regressions,
     ),
     "rebuilds": (
         "Times a full replay took the place of doubtful claims.",

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from indexer.actions import ForgetReason
+from indexer.actions import ForgetReason, LossCause
 from indexer.findings import FindingKind
 from indexer.fleet_index import FleetIndex
 from indexer.match import Prompt
@@ -126,7 +126,10 @@ def test_gaps_replays_losses_and_resets_are_counted_by_cause() -> None:
         live(one, spoken, 0, stored(5), ts=1.0)  # another process
         samples = samples_of(one)
     assert of_rank(samples, "stream_gaps_total") == 1
-    assert of_rank(samples, "stream_losses_total") >= 1
+    losses = {
+        cause: of_rank(samples, "stream_losses_total", cause=str(cause)) for cause in LossCause
+    }
+    assert losses == {cause: float(cause is LossCause.TRUNCATED) for cause in LossCause}
     assert of_rank(samples, "stream_lost_batches_total") >= 2
     assert of_rank(samples, "stream_duplicates_total") == 1
     assert of_rank(samples, "stream_replays_total") >= 2

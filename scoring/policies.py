@@ -91,17 +91,18 @@ class LeastLoad(_Stateless):
 
 
 class LongestPrefix(_Stateless):
-    """The rank that holds most of the prompt, however busy; predicted blocks count.
+    """The rank that would reuse most of the prompt, however busy; predicted blocks count.
 
+    What a hit is worth is the cost's to say: storage that is not worth fetching counts as not held.
     Where prefixes are not known it falls back on load.
     """
 
     def order(self, options: Sequence[Option], rng: Random) -> Ranking:
-        """By tokens held, on any tier."""
+        """By tokens reused, from any tier."""
         if options[0].match is None:
             ranked, _ = _ranked(options, _load_ms, rng)
             return Ranking(ranked, Reason.LOAD_ONLY)
-        ranked, _ = _ranked(options, _missing_tokens, rng)
+        ranked, _ = _ranked(options, _unused_tokens, rng)
         return Ranking(ranked, Reason.LONGEST_PREFIX)
 
 
@@ -182,8 +183,5 @@ def _load_ms(option: Option) -> float:
     return option.price.queue_ms + option.price.decode_ms
 
 
-def _missing_tokens(option: Option) -> float:
-    match = option.match
-    if match is None:
-        return 0
-    return -(match.matched_blocks + match.predicted_blocks) * match.block_size
+def _unused_tokens(option: Option) -> float:
+    return -sum(option.price.prompt.hit)

@@ -7,7 +7,7 @@ import pytest
 
 from indexer.match import RankMatch
 from indexer.trust import Trust
-from scoring.cost import NO_HIT, Price, PromptCost
+from scoring.cost import NO_HIT, Hit, Price, PromptCost
 from scoring.decision import Reason
 from scoring.policies import Option, PolicyName, make_policy
 from scoring.worker_table import RankRow, WorkerEntry
@@ -21,7 +21,8 @@ def option(
 ) -> Option:
     """One option; ``held`` blocks on GPU, None where prefixes are not known."""
     match = None if held is None else RankMatch(Trust.EXACT, 16, held, 0, 0, soon)
-    price = Price(cost_ms, load_ms, 0, PromptCost(0, 0, 0, 0, 0, 0, NO_HIT))
+    hit = NO_HIT if held is None else Hit(16 * (held + soon), 0, 0)
+    price = Price(cost_ms, load_ms, 0, PromptCost(0, 0, 0, 0, 0, 0, hit))
     return Option(RankRow(ENTRIES[name], rank(name)), match, price, 0, 0)
 
 

@@ -37,9 +37,11 @@ def spec(name: str, use: StorageUse | None = USE, threshold: int | None = None) 
     )  # fmt: skip
 
 
-def planner_of(*workers: WorkerSpec) -> tuple[Planner, FleetIndex]:
+def planner_of(
+    *workers: WorkerSpec, policy: PolicyName = PolicyName.COST
+) -> tuple[Planner, FleetIndex]:
     index = FleetIndex(storage=RULES)
-    planner = Planner(index, policy=PolicyName.COST, rng=Random(1))
+    planner = Planner(index, policy=policy, rng=Random(1))
     for worker in workers:
         index.add_worker(worker, 0.0)
         index.set_trust(Rank(worker.worker), Trust.EXACT, 0.0)
@@ -89,6 +91,36 @@ def test_nothing_is_fetched_below_the_workers_own_threshold(
     found = candidates(planner, 64 * SIZE)["b"]
     assert found.storage_blocks == num_blocks
     assert (found.terms_ms["fetch"] > 0) is is_fetched
+
+
+@pytest.mark.parametrize("policy", [PolicyName.COST, PolicyName.PREFIX_ONLY])
+@pytest.mark.parametrize(
+    ("num_blocks", "threshold", "is_worth_it"),
+    [(3, None, False), (4, None, True), (3, 192, True), (3, 193, False), (60, 10_000, False)],
+)
+def test_no_policy_prefers_what_is_not_fetched(
+    num_blocks: int, threshold: int | None, is_worth_it: bool, policy: PolicyName
+) -> None:
+    """A pool's user against a worker that holds nothing at all: drawn from, or always first."""
+    planner, index = planner_of(
+        spec("a"), spec("b", threshold=threshold), spec("alone", None), policy=policy
+    )
+    copied_to_host(index, "a", num_blocks)
+    planner.set_draining(WorkerId("a"), is_draining=True)
+    request = PlanRequest("r", "chat", "m", packed(64 * SIZE), 0.0)
+    first = {planner.explain(request, 0.0).candidates[0].worker for _ in range(40)}
+    assert first == ({"b"} if is_worth_it else {"b", "alone"})
+
+
+def test_the_longest_prefix_is_one_that_is_reused() -> None:
+    """Two blocks on GPU are more than three in storage that nobody would fetch."""
+    planner, index = planner_of(spec("a"), spec("b"), spec("c", None), policy=PolicyName.PREFIX_ONLY)  # fmt: skip
+    copied_to_host(index, "a", 3)
+    planner.set_draining(WorkerId("a"), is_draining=True)
+    event = BlockStored([71, 72], None, TOKENS[: 2 * SIZE], SIZE, "GPU")
+    index.apply(Rank(WorkerId("c")), EventBatch(0.0, [event]), 0.0)
+    request = PlanRequest("r", "chat", "m", packed(64 * SIZE), 0.0)
+    assert [one.worker for one in planner.explain(request, 0.0).candidates] == ["c", "b", "a"]
 
 
 def test_equal_ranks_with_unequal_thresholds_are_priced_apart() -> None:

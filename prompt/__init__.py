@@ -9,6 +9,7 @@ from prompt.errors import (
 )
 from prompt.model import PromptModel, PromptTokens
 from prompt.models import PromptModels
+from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer
 from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, view_request
@@ -31,6 +32,7 @@ __all__ = [
     "api_of_path",
     "bundled_model_dir",
     "computes_whole_prompt",
+    "given_tokens",
     "load_tokenizer",
     "view_request",
 ]

@@ -28,15 +28,14 @@ from jinja2.exceptions import TemplateSyntaxError
 from prompt.conversation import is_plain
 from prompt.errors import NoTokensError, NoTokensReason, PromptModelError
 from prompt.model_files import DEFAULT_TEMPLATE, TOOL_TEMPLATE, ModelFiles, read_model_files
+from prompt.single_prompt import packed_ids, refuse_further_content, single_prompt
 from prompt.template import ChatTemplate, common_length
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
 from prompt.view import Api, RequestView
-from protocol import EngineKind, TokenBytes, TokenRangeError, pack_tokens
+from protocol import EngineKind, TokenBytes
 
 MAX_TEXT_CHARS = 32 << 20
 """Longest text that is encoded; beyond it a request is routed on load."""
-
-_UNSUPPORTED_FIELDS = ("prompt_embeds", "input_embeds", "image_data", "audio_data", "video_data")
 
 
 class PromptTokens(NamedTuple):
@@ -121,21 +120,12 @@ class PromptModel:
         Raises:
             NoTokensError: they cannot be told here; the reason says why.
         """
-        body = view.body
-        if body.get("truncate_prompt_tokens") is not None or any(
-            body.get(name) is not None for name in _UNSUPPORTED_FIELDS
-        ):
-            raise NoTokensError(
-                NoTokensReason.UNSUPPORTED_CONTENT, "the prompt is not its text alone"
-            )
+        refuse_further_content(view.body)
         match view.api:
             case Api.CHAT:
-                return self._chat_tokens(body)
-            case Api.COMPLETIONS:
-                return self._text_tokens(body, body.get("prompt"))
-            case Api.GENERATE:
-                text = body.get("text")
-                return self._text_tokens(body, body.get("input_ids") if text is None else text)
+                return self._chat_tokens(view.body)
+            case Api.COMPLETIONS | Api.GENERATE:
+                return self._prompt_tokens(view)
             case _:
                 raise NoTokensError(
                     NoTokensReason.UNSUPPORTED_API, f"{view.api} is rendered by the engine alone"
@@ -184,7 +174,7 @@ class PromptModel:
             return self._tokens_before_item(body)
         ids = _transferred_ids(body)
         if ids is not None:
-            return PromptTokens(_pack(ids), 0, 0)
+            return PromptTokens(packed_ids(ids), 0, 0)
         begin = self._clock_ns()
         try:
             text = self.render_chat(body)
@@ -220,24 +210,14 @@ class PromptModel:
         cut = TokenBytes(tokens[:length])
         return PromptTokens(cut, render_us // 1000, tokenize_us // 1000, is_cut=True)
 
-    def _text_tokens(self, body: Mapping[str, object], prompt: object) -> PromptTokens:
-        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-            prompt = prompt[0]
-        match prompt:
-            case str():
-                begin = self._clock_ns()
-                tokens = self._encode(
-                    prompt, add_special_tokens=body.get("add_special_tokens") is not False
-                )
-                return PromptTokens(tokens, 0, (self._clock_ns() - begin) // 1000)
-            case [str() | list(), *_]:
-                raise NoTokensError(
-                    NoTokensReason.BATCHED_PROMPT, "the request holds several prompts"
-                )
-            case [_, *_]:
-                return PromptTokens(_pack(prompt), 0, 0)
-            case _:
-                raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "there is no prompt")
+    def _prompt_tokens(self, view: RequestView) -> PromptTokens:
+        prompt = single_prompt(view)
+        if not isinstance(prompt, str):
+            return PromptTokens(prompt, 0, 0)
+        begin = self._clock_ns()
+        is_special = view.body.get("add_special_tokens") is not False
+        tokens = self._encode(prompt, add_special_tokens=is_special)
+        return PromptTokens(tokens, 0, (self._clock_ns() - begin) // 1000)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> TokenBytes:
         if len(text) > MAX_TEXT_CHARS:
@@ -264,10 +244,3 @@ def _transferred_ids(body: Mapping[str, object]) -> list[object] | None:
     transfer = body.get("kv_transfer_params")
     ids = transfer.get("prompt_token_ids") if isinstance(transfer, dict) else None
     return ids if isinstance(ids, list) and ids else None
-
-
-def _pack(ids: Sequence[object]) -> TokenBytes:
-    try:
-        return pack_tokens(ids)  # type: ignore[arg-type]  # what is no number is refused there
-    except (TypeError, TokenRangeError) as error:
-        raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "a token id is not one") from error

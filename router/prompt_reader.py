@@ -18,6 +18,7 @@ from prompt import (
     NoTokensReason,
     PromptModel,
     RequestView,
+    given_tokens,
     view_request,
 )
 from protocol import TokenBytes
@@ -97,11 +98,23 @@ class PromptReader:
         if api is Api.OTHER:
             return ReadRequest(view)
         model = self._models.prompt_model(view.model)
-        if model is None:
-            return ReadRequest(view, unrouted=NoTokensReason.NO_TOKENIZER)
         try:
+            if model is None:
+                return _read_without_tokenizer(view)
             prompt = model.prompt_tokens(view)
         except NoTokensError as error:
             return ReadRequest(view, unrouted=error.reason)
         timing_us = {"render": prompt.render_us, "tokenize": prompt.tokenize_us}
         return ReadRequest(view, prompt.tokens, timing_us, is_cut=prompt.is_cut)
+
+
+def _read_without_tokenizer(view: RequestView) -> ReadRequest:
+    """A prompt that is token ids already can be placed by them; any other one by load alone.
+
+    Raises:
+        NoTokensError: no tokenizer would help either.
+    """
+    tokens = given_tokens(view)
+    if tokens is None:
+        return ReadRequest(view, unrouted=NoTokensReason.NO_TOKENIZER)
+    return ReadRequest(view, tokens)

@@ -7,12 +7,12 @@ nobody is left in it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from indexer.actions import Apply, Forget, RecordLoss, RequestReplay, StreamAction
 from indexer.claim_sink import ClaimSink
 from indexer.heard_batch import HeardBatch
 from indexer.replay_ending import ReplayEnding
+from indexer.shared_replay import SharedReplay
 from indexer.source_counters import SourceCounters
 from indexer.stream import EventStream
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
@@ -26,29 +26,6 @@ from protocol import (
     parse_live,
     parse_replay,
 )
-
-_MAX_NOBODYS = 1024
-
-
-@dataclass(slots=True)
-class _Conversation:
-    """A replay under way.
-
-    Attributes:
-        ranks: those whose streams take part.
-        nobodys: replies that cannot be read and may be of any of several ranks, by number.
-        is_answered: something came.
-        is_unreadable: something came of which not even the number is known.
-    """
-
-    first_seq: int
-    started_at: float
-    heard_at: float
-    ranks: set[int]
-    num_replies: int = 0
-    nobodys: dict[int, HeardBatch] = field(default_factory=dict)
-    is_answered: bool = False
-    is_unreadable: bool = False
 
 
 class SourceFeed:
@@ -72,7 +49,7 @@ class SourceFeed:
         self._streams: dict[int, EventStream] = {}
         self._trust = {self.own_rank: Trust.NONE}  # as last told to the sink
         self._wants: dict[int, int] = {}  # rank → first number, waiting for a conversation
-        self._conversation: _Conversation | None = None
+        self._conversation: SharedReplay | None = None
         self._is_connected = False
         self.counters = SourceCounters()
         self.replay_trouble: ReplayTrouble | None = None
@@ -143,19 +120,18 @@ class SourceFeed:
         if conversation is None:
             self.counters.stray_replies += 1
             return []
-        conversation.is_answered = True
         try:
             reply = parse_replay(frames)
         except BadFramesError:
             self.counters.bad_replies += 1
-            conversation.is_unreadable = True  # it may have been a batch of any rank
+            conversation.note_frames(now, is_readable=False)
             return []
-        conversation.heard_at = now
+        conversation.note_frames(now, is_readable=True)
         if isinstance(reply, ReplayEnd):
             return self._end_marked(conversation, now)
-        conversation.num_replies += 1
+        conversation.note_reply()
         self._on_reply(conversation, HeardBatch.read(reply.seq, reply.payload), now)
-        if conversation.num_replies >= self._limits.replay_replies:
+        if conversation.is_long:
             return self._end(ReplayEnding.CUT, now)
         return self._converse(now)
 
@@ -175,12 +151,9 @@ class SourceFeed:
 
     def on_tick(self, now: float) -> list[RequestReplay]:
         """Time passes: end a conversation that takes too long, let streams look after themselves."""
-        conversation = self._conversation
-        if conversation is not None:
-            if now - conversation.heard_at >= self._limits.replay_timeout_s:
-                return self._end(ReplayEnding.FAILED, now)
-            if now - conversation.started_at >= self._limits.replay_total_s:
-                return self._end(ReplayEnding.CUT, now)
+        ending = None if self._conversation is None else self._conversation.overdue(now)
+        if ending is not None:
+            return self._end(ending, now)
         if self._is_connected:
             for dp_rank, stream in self._streams.items():
                 is_purged = self._sink.wants_rebuild(self._rank(dp_rank), now)
@@ -234,11 +207,11 @@ class SourceFeed:
             counters=stream.counters.copy(),
         )
 
-    def _on_reply(self, conversation: _Conversation, heard: HeardBatch, now: float) -> None:
+    def _on_reply(self, conversation: SharedReplay, heard: HeardBatch, now: float) -> None:
         dp_rank = self._rank_of(heard)
         if dp_rank is None:
             if heard.batch is None:
-                self._note_nobodys(conversation, heard)
+                conversation.keep(heard)
             return
         stream = self._streams.get(dp_rank)
         if stream is None:
@@ -253,32 +226,25 @@ class SourceFeed:
         self._hear_nobodys(conversation, dp_rank, heard.seq, now)
         self._deliver(dp_rank, stream, stream.on_reply(heard, now), now)
 
-    def _note_nobodys(self, conversation: _Conversation, heard: HeardBatch) -> None:
-        if len(conversation.nobodys) < _MAX_NOBODYS:
-            conversation.nobodys[heard.seq] = heard
-        else:
-            conversation.is_unreadable = True
-
     def _hear_nobodys(
-        self, conversation: _Conversation, dp_rank: int, end_seq: int, now: float
+        self, conversation: SharedReplay, dp_rank: int, end_seq: int, now: float
     ) -> None:
         """What was nobody's is of the rank that goes on with ``end_seq`` and misses numbers before it."""
         stream = self._streams[dp_rank]
         seq = stream.position.expected
-        while seq < end_seq and seq in conversation.nobodys:
-            heard = conversation.nobodys[seq]
+        while seq < end_seq and (heard := conversation.nobodys(seq)) is not None:
             self._deliver(dp_rank, stream, stream.on_nobodys_reply(heard, now), now)
             if stream.position.expected <= seq:
                 return
             seq = stream.position.expected
 
-    def _end_marked(self, conversation: _Conversation, now: float) -> list[RequestReplay]:
+    def _end_marked(self, conversation: SharedReplay, now: float) -> list[RequestReplay]:
         """The publisher has sent all it had; a rank that may have missed some of it is not whole."""
         if conversation.is_unreadable:
             return self._end(ReplayEnding.GARBLED, now)
         for dp_rank in sorted(conversation.ranks & self._streams.keys() - self._wants.keys()):
             stream = self._streams[dp_rank]
-            if stream.position.expected in conversation.nobodys:
+            if conversation.nobodys(stream.position.expected) is not None:
                 ended = stream.on_replay_end(ReplayEnding.UNREADABLE, now)
                 self._deliver(dp_rank, stream, ended, now)
         return self._end(ReplayEnding.COMPLETE, now)
@@ -374,7 +340,7 @@ class SourceFeed:
         if not wants:
             return []
         first_seq = min(wants.values())
-        self._conversation = _Conversation(first_seq, now, now, set(wants))
+        self._conversation = SharedReplay(first_seq, set(wants), self._limits, now)
         return [RequestReplay(first_seq)]
 
     def _takes_part(self, dp_rank: int) -> bool:
@@ -388,6 +354,8 @@ class SourceFeed:
         """Verify the invariants of the feed and of its streams."""
         for stream in self._streams.values():
             stream.check()
+        if self._conversation is not None:
+            self._conversation.check()
         in_conversation = self._conversation.ranks if self._conversation else set()
         waiting = {
             r for r, s in self._streams.items() if s.is_replaying and r not in in_conversation

@@ -12,7 +12,8 @@ class StreamLimits:
             4 ms, 12 ms where each stores 1,000 tokens. From half of the bound on the others wait at the
             socket. At the bound the missing ones are declared lost, what is held is applied in order,
             and the rank is degraded.
-        hold_bytes: the same bound over their payloads, bytes.
+        hold_bytes: the same bound over their payloads, bytes; and over those of replies that cannot be read and may be
+            of any of several ranks, beyond which none of these is whole.
         remembered_payloads: last applied numbers whose payloads are known by digest. A lower live
             number beyond them cannot be compared: it is a restart if the live socket had passed it
             before, and an overlap with a replay if not.

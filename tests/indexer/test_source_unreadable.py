@@ -2,7 +2,7 @@
 
 import pytest
 
-from indexer import Trust
+from indexer import StreamLimits, Trust
 from protocol import LiveMessage, Rank, live_frames
 from tests.indexer.single_feed import WORKER, Feed, batch
 
@@ -109,3 +109,17 @@ def test_a_reply_of_which_not_even_the_number_is_known_leaves_nobody_exact() -> 
     trouble = feed.feed.replay_trouble
     assert trouble is not None
     assert (trouble.num_failed, trouble.num_garbled, trouble.num_unanswered) == (1, 1, 0)
+
+
+def test_replies_that_are_nobodys_and_too_many_to_keep_leave_nobody_exact() -> None:
+    feed = Feed(limits=StreamLimits(hold_bytes=200))
+    for dp_rank in (0, 1):
+        feed.live(0, dp_rank)
+    assert feed.live(4, 0) == [1]
+    for seq in (2, 3):
+        feed.feed.on_replay([b"", b"kv", seq.to_bytes(8, "big"), b"\xc1" * 101], 0.0)
+        feed.feed.check()
+    for seq in (1, 2, 3, 4):
+        feed.reply(seq, 0)
+    feed.end()
+    assert (feed.trust(0), feed.trust(1)) == (Trust.DEGRADED, Trust.EXACT)

@@ -17,6 +17,11 @@ class WatchedSockets:
 
     A descriptor signals edges: whoever is woken receives to the end, or comes back.
 
+    ZeroMQ's I/O threads serve all sockets of the context, and tell monitors what happens by sends that block: one
+    that waits for room, or for somebody who hears it, makes every socket of its thread deaf. So a monitor has no
+    bound (a connection brings a few notices and comes back at most every ``reconnect_s``), and is switched
+    off before its socket closes.
+
     Args:
         wake: called, on the loop, when something may have arrived at one of them.
     """
@@ -32,6 +37,7 @@ class WatchedSockets:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._open: list[zmq.Socket[bytes]] = []
+        self._monitored: set[zmq.Socket[bytes]] = set()
 
     def open(self, kind: int, endpoint: str, receive_hwm: int) -> zmq.Socket[bytes]:
         """A socket for ``endpoint``, neither bound nor connected yet.
@@ -59,7 +65,9 @@ class WatchedSockets:
         """
         address = f"inproc://kvroute-{name}"
         socket.monitor(address, events)
+        self._monitored.add(socket)
         monitor = self._add(zmq.PAIR)
+        monitor.set(zmq.RCVHWM, 0)
         monitor.connect(address)
         self._loop.add_reader(monitor.FD, self._wake)
         return monitor
@@ -68,6 +76,9 @@ class WatchedSockets:
         """Close one, without waiting."""
         self._open.remove(socket)
         self._loop.remove_reader(socket.FD)
+        if socket in self._monitored:
+            self._monitored.remove(socket)
+            socket.disable_monitor()
         socket.close(0)
 
     def close_all(self) -> None:

@@ -54,10 +54,11 @@ class Prefetch:
 
     Attributes:
         anchor: node that the pages follow; its host copy is locked.
-        key: the tokens of the pages, after the anchor.
+        key: the tokens of the pages, after the anchor; of pairs, one token more than slots are reserved for.
         pages: of storage, in order.
         ends_at: complete.
         deadline: given up, as far as it has come.
+        num_tokens: host slots reserved for it.
     """
 
     anchor: Node
@@ -66,11 +67,7 @@ class Prefetch:
     started_at: float
     ends_at: float
     deadline: float
-
-    @property
-    def num_tokens(self) -> int:
-        """Host slots reserved for it."""
-        return len(self.key.tokens)
+    num_tokens: int
 
 
 @dataclass(slots=True)
@@ -119,7 +116,8 @@ class Prefetcher:
         if found is None:
             return None
         anchor, rest, pages = found
-        duration = self._model.fetch_s(len(rest.tokens))
+        num_tokens = len(pages) * self._tree.config.page_size
+        duration = self._model.fetch_s(num_tokens)
         started_at = max(now, self._link_free_at)
         self._link_free_at = started_at + duration
         prefetch = Prefetch(
@@ -128,7 +126,8 @@ class Prefetcher:
             pages,
             started_at,
             started_at + duration,
-            self._deadline(len(rest.tokens), now),
+            self._deadline(num_tokens, now),
+            num_tokens,
         )
         self._in_flight.append(prefetch)
         self.counters.issued += 1
@@ -156,7 +155,7 @@ class Prefetcher:
         self.counters.abandoned_tokens += prefetch.num_tokens - num_tokens
         inserted = 0
         if num_tokens:
-            key = _head(prefetch.key, num_tokens)
+            key = self._head(prefetch.key, num_tokens)
             digests = [page.digest for page in prefetch.pages[:good]]
             inserted = self._tree.insert_host(prefetch.anchor, key, digests=digests).inserted_tokens
         self._end(prefetch)
@@ -200,7 +199,12 @@ class Prefetcher:
             self.counters.skipped[PrefetchSkip.HOST_FULL] += 1
             return None
         fetched = pages[: num_tokens // page_size]
-        return match.node, _head(rest, num_tokens), tuple(fetched)
+        return match.node, self._head(rest, num_tokens), tuple(fetched)
+
+    def _head(self, key: CacheKey, num_slots: int) -> CacheKey:
+        """The tokens of the leading pages that take so many slots: of pairs one more, which ends the last."""
+        num_tokens = num_slots + self._tree.config.is_eagle
+        return CacheKey(key.tokens[:num_tokens], key.extra_key, key.cache_salt)
 
     def _capacity(self) -> int:
         host = self._tree.host
@@ -223,7 +227,3 @@ class Prefetcher:
             return len(prefetch.pages)
         share = (now - prefetch.started_at) / (prefetch.ends_at - prefetch.started_at)
         return max(0, int(share * len(prefetch.pages)))
-
-
-def _head(key: CacheKey, num_tokens: int) -> CacheKey:
-    return CacheKey(key.tokens[:num_tokens], key.extra_key, key.cache_salt)

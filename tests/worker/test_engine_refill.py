@@ -73,6 +73,24 @@ def test_fetched_loaded_back_and_demoted_again() -> None:
     assert driver.engine.counters.cached_storage_tokens == 32
 
 
+def test_pages_of_pairs_come_back_whole() -> None:
+    """The last pair of a page holds the first token of the next one."""
+    engine = make_engine(
+        device_tokens=40, host_tokens=64, storage=MemoryStorage(), is_eagle=True,
+        prefetch=PrefetchLimits(8, PrefetchPolicy.WAIT_COMPLETE),
+    )  # fmt: skip
+    driver = Driver(engine)
+    for number in (0, 1, 2, 3):
+        driver.serve(prompt_of(number, 34))
+    assert held_tiers(driver) == (0, 0)
+    assert driver.serve(PROMPT) == Usage(34, cached_storage_tokens=28)
+    assert held_tiers(driver) == (7, 7)
+    assert Claims().fold(driver.events).held == truth(engine)
+    for event in driver.events:
+        if isinstance(event, BlockStored):
+            assert len(event.token_ids) == 4 * len(event.block_hashes) + 1
+
+
 def test_refill_is_published_before_the_load_back() -> None:
     driver = lost_prefix()
     driver.flushes.clear()

@@ -45,6 +45,7 @@ def make_engine(
     max_waiting: int = 256,
     chunk_tokens: int = 8_192,
     decode_log_interval: int = 40,
+    is_eagle: bool = False,
 ) -> Engine:
     """An engine on round numbers."""
     tree = TreeConfig(
@@ -54,6 +55,7 @@ def make_engine(
         write_policy=write_policy,
         load_back_threshold=0,
         announce_refills=announce_refills,
+        is_eagle=is_eagle,
     )
     settings = EngineSettings(
         tree,

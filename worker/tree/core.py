@@ -68,6 +68,11 @@ class TreeCore:
 
     # ---- slots of running requests
 
+    @property
+    def room(self) -> int:
+        """Device slots that are free, or hold what no lock keeps from being evicted."""
+        return self.device.capacity - self._reserved - self._structure.locked_tokens
+
     def reserve(self, num_tokens: int) -> bool:
         """Take device slots for a running request, evicting if needed.
 
@@ -233,11 +238,16 @@ class TreeCore:
             anchor: node that the tokens follow (``Match.node``); None = the root.
             key: the whole pages after the anchor, in the anchor's namespace.
             digests: storage digests of those pages, if known; computed otherwise.
+
+        Raises:
+            ValueError: slots are lacking, or digests are not of these pages.
         """
         pages = self._structure.pages_of(key)
         owned = len(pages) * self.config.page_size
         if not self.config.has_host_tier or owned > self._reserved_host:
             raise ValueError(f"{owned} host slots needed, {self._reserved_host} reserved")
+        if digests is not None and len(digests) != len(pages):
+            raise ValueError(f"{len(digests)} digests of {len(pages)} pages")
         namespace = self._structure.namespace_of(key)
         result = self._refill.insert(anchor or self.root, namespace, pages, digests)
         self.release_host(owned - result.inserted_tokens)
@@ -279,6 +289,11 @@ class TreeCore:
         self._build()
 
     # ---- views
+
+    @property
+    def num_events(self) -> int:
+        """Events that wait for ``take_events``."""
+        return len(self._recorder)
 
     def take_events(self) -> list[KvEvent]:
         """Hand over what was recorded since the last call, in order."""

@@ -34,7 +34,6 @@ class AgedMarks:
         self._runs: deque[_Run] = deque()
         self._num_listed = 0
         self.num_dropped = 0
-        self.num_expired = 0
 
     def __len__(self) -> int:
         return len(self._run_of)
@@ -123,9 +122,7 @@ class AgedMarks:
         while self._runs and self._runs[0].marked_at < before:
             run = self._runs.popleft()
             self._num_listed -= len(run.refs)
-            expired = self._marks_of(run)
-            self.num_expired += len(expired)
-            self.unmark(expired)
+            self.unmark(self._marks_of(run))
 
     def clear(self) -> None:
         """Clear all marks."""

@@ -91,7 +91,6 @@ class RankBook:
         self.purges = Purges(limits.rebuild_every_s)
         self.strange_removals = StrangeRemovals()
         self.last_seq: int | None = None  # of the last batch that is applied as a whole
-        self.num_losses = 0
         self.losses: dict[LossCause, LossRecord] = {}  # that claims of today may suffer from
         self.replay_trouble: ReplayTrouble | None = None
         self.resets: Counter[ForgetReason] = Counter()
@@ -146,7 +145,6 @@ class RankBook:
 
     def record_loss(self, now: float, cause: LossCause) -> None:
         """Claims made so far are doubtful: ``doubt_ttl_s`` after the first loss they saw they go."""
-        self.num_losses += 1
         record = self.losses.setdefault(cause, LossRecord())
         record.count += 1
         record.last_at = now
@@ -318,10 +316,8 @@ class RankBook:
         groups = ledger.groups.values()
         return RankState(
             rank=self.rank,
-            model=self.spec.model,
             trust=self.trust(now),
             block_size=self.geometry[0],
-            advertised_block_size=self.spec.block_size,
             blocks={tier: ledger.num_claims(tier) for tier in Tier},
             observed=len(ledger.claims.observed),
             predicted=len(ledger.claims.predicted),
@@ -337,9 +333,7 @@ class RankBook:
             reported_blocks=counters.reported_blocks,
             contradictions=counters.contradictions,
             purges=counters.purges,
-            losses=self.num_losses,
             resets=dict(self.resets),
-            last_batch_at=self.owed.last_batch_at,
         )
 
     def check(self) -> None:

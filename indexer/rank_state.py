@@ -15,7 +15,6 @@ class RankState:
 
     Attributes:
         block_size: at which the rank is looked up first; its events' own where it has any.
-        advertised_block_size: as the engine says it; None where it says nothing.
         blocks: announced claims by tier.
         observed: blocks held by evidence; those that are announced as well on HOST or STORAGE included.
         predicted: blocks dispatched and not yet heard of.
@@ -32,10 +31,8 @@ class RankState:
     """
 
     rank: Rank
-    model: str
     trust: Trust
     block_size: int
-    advertised_block_size: int | None
     blocks: Mapping[Tier, int]
     observed: int
     predicted: int
@@ -51,9 +48,7 @@ class RankState:
     reported_blocks: int
     contradictions: int
     purges: int
-    losses: int
     resets: Mapping[ForgetReason, int]
-    last_batch_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

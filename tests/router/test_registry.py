@@ -127,10 +127,9 @@ def test_what_another_description_means(
     described_as = {"engine": EngineKind.SGLANG, "sources": (source(),)}
     with fleet() as one:
         worker = one.learn("w0", **described_as | before)
-        one.brains.index.apply(Rank(worker), EventBatch(1.0, []), 1.0)
+        one.brains.index.apply(Rank(worker), EventBatch(1.0, []), 1.0, seq=0)
         one.learn("w0", **described_as | after)
-        (state,) = one.brains.index.rank_states(one.clock.now)
-        assert (state.last_batch_at is None) is is_anew
+        assert one.brains.index.mark(Rank(worker)) == (None if is_anew else 0)
 
 
 def test_an_engine_brought_up_to_date_is_believed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer import ForgetReason, Prompt, RequestReplay, Trust
+from indexer import FindingKind, ForgetReason, Prompt, RequestReplay, Trust
 from protocol import (
     BlockStored,
     EngineKind,
@@ -265,8 +265,9 @@ def test_what_is_missed_is_replayed_or_told(
             assert status is not None
             assert status.counters.losses > 0
             assert _trust(one, "w0") is Trust.DEGRADED
-            state = one.brains.index.rank_states(one.clock.now)[0]
-            assert state.losses == status.counters.losses
+            found = {gap.kind: gap for gap in one.brains.index.findings(one.clock.now)}
+            evidence = found[FindingKind.LOSS_UNREPAIRED].evidence
+            assert evidence["losses"] == status.counters.losses
         assert _score(one, "w1", _tokens(1, CHAIN)) == CHAIN
         assert _trust(one, "w1") is Trust.EXACT
 

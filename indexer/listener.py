@@ -135,13 +135,17 @@ class HeardSource:
             self._wake(self)
 
     def on_broken(self) -> None:
-        """Its connection broke."""
+        """Its connection broke; one that brought nothing was none. So changes stay as few as messages."""
         self.connection = None
-        if self.is_connected:
-            self.is_connected = False
-            self._num_breaks += 1
-            self._inbox.append(Change.DISCONNECTED)
-            self._wake(self)
+        if not self.is_connected:
+            return
+        self.is_connected = False
+        if self._inbox and self._inbox[-1] is Change.CONNECTED:
+            self._inbox.pop()
+            return
+        self._num_breaks += 1
+        self._inbox.append(Change.DISCONNECTED)
+        self._wake(self)
 
 
 class Listener:

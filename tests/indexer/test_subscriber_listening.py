@@ -8,7 +8,8 @@ import pytest
 import zmq
 
 from indexer import ForgetReason, SocketLimits, StreamLimits, Trust
-from indexer.listener import Listener, topic_parts
+from indexer.listener import HeardSource, Listener, topic_parts
+from indexer.source_sockets import Change
 from protocol import EventSource, Rank, WorkerId
 from tests.indexer.raw_publisher import RawPublisher, buffered, payload
 from tests.indexer.running_fleet import QUICK, Fleet, running
@@ -286,6 +287,45 @@ async def test_a_backlog_of_one_worker_waits_apart_and_is_bounded() -> None:
         one.fleet.subscriber.unsubscribe(stuck)
         assert one.fleet.count("dropped") == dropped, "a count goes with its source"
         silent.close()
+
+
+async def test_connections_that_change_all_the_time_are_bounded_as_messages_are() -> None:
+    """Two publishers of one topic, and nobody who takes what they say: each message is a reconnect."""
+    limits = SocketLimits(live_hwm=10, messages_per_turn=100)
+    with zmq.Context() as context:
+        listener = Listener(context, free_endpoint(), limits, "bound-0")
+        heard = HeardSource(listener, source("w", listener.endpoint), lambda _: None)
+        num_kept = 0
+        for number in range(1_000):
+            frames = [b"kv@w", number.to_bytes(8, "big"), b""]
+            num_kept += heard.hear(frames, connection=number % 2)
+        assert heard.collect()
+        assert num_kept == sum(isinstance(one, list) for one in heard.pending)
+        assert len(heard.pending) <= limits.live_hwm + 2
+        assert list(heard.pending)[-2:] == [Change.DISCONNECTED, Change.CONNECTED]
+        heard.close()
+        listener.close()
+
+
+async def test_a_connection_that_brings_nothing_is_none() -> None:
+    with zmq.Context() as context:
+        listener = Listener(context, free_endpoint(), QUICK, "bound-0")
+        heard = HeardSource(listener, source("w", listener.endpoint), lambda _: None)
+        for _ in range(3):
+            heard.on_met()
+            heard.on_broken()
+        assert heard.collect()
+        assert not heard.pending
+        heard.on_met()
+        heard.collect()
+        for _ in range(3):
+            heard.on_broken()
+            heard.on_met()
+        heard.collect()
+        changes = [Change.CONNECTED, Change.DISCONNECTED, Change.CONNECTED]
+        assert list(heard.pending) == changes
+        heard.close()
+        listener.close()
 
 
 async def test_a_listener_without_sockets_leaves_none_open() -> None:

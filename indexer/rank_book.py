@@ -321,6 +321,7 @@ class RankBook:
             blocks={tier: ledger.num_claims(tier) for tier in Tier},
             observed=len(ledger.claims.observed),
             predicted=len(ledger.claims.predicted),
+            dropped_marks=ledger.claims.num_dropped_marks,
             doubtful=ledger.claims.num_doubtful,
             orphans=ledger.num_orphans,
             unnamed=sum(group.num_unnamed for group in groups),

@@ -73,6 +73,11 @@ class RankClaims:
         """Doubtful claims, a block counted once a tier; for a while after a loss some that are sure again."""
         return sum(map(len, self.doubtful.values()))
 
+    @property
+    def num_dropped_marks(self) -> int:
+        """Observed and predicted blocks that were given up at their bounds so far."""
+        return self.observed.num_dropped + self.predicted.num_dropped
+
     def announce(self, tier: Tier, refs: Sequence[Ref]) -> None:
         """An event stored the blocks on the tier; none of them under a hash it was held by before."""
         bit = 1 << tier

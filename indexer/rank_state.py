@@ -18,6 +18,7 @@ class RankState:
         blocks: announced claims by tier.
         observed: blocks held by evidence; those that are announced as well on HOST or STORAGE included.
         predicted: blocks dispatched and not yet heard of.
+        dropped_marks: observed and predicted blocks that were given up at their bounds.
         doubtful: announced claims older than an unrepaired loss.
         orphans: parked blocks whose parent is unknown.
         unnamed: blocks held that are credited nowhere: orphans, stores without tokens, unknown identity.
@@ -36,6 +37,7 @@ class RankState:
     blocks: Mapping[Tier, int]
     observed: int
     predicted: int
+    dropped_marks: int
     doubtful: int
     orphans: int
     unnamed: int

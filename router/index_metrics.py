@@ -150,5 +150,10 @@ _RANK_COUNTERS: tuple[tuple[str, str, Callable[[RankState], int]], ...] = (
         "Reports that fell short of the claims.",
         lambda state: state.contradictions,
     ),
+    (
+        "rank_dropped_marks",
+        "Observed and predicted blocks given up at their bounds.",
+        lambda state: state.dropped_marks,
+    ),
     ("rank_purges", "Times contradicted claims were dropped.", lambda state: state.purges),
 )

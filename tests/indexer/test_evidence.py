@@ -106,6 +106,7 @@ def test_evidence_is_bounded_and_the_oldest_prompts_lose_their_ends() -> None:
         fleet.serve("w", request)
     state = fleet.state("w")
     assert (state.observed, state.predicted) == (100, 0)
+    assert state.dropped_marks == 3 * 10 + 20, "predicted, and observed"
     assert [fleet.match("w", request).gpu_blocks for request in requests] == [20, 40, 40]
 
 

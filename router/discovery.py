@@ -1,7 +1,7 @@
 """Learn what a worker is from its URL alone: model, ranks, block size, tokenizer, event sources.
 
-Pure: reads the answers of the engine's information routes. SGLang says everything in ``/server_info``;
-vLLM says it in ``/v1/models``, ``/version``, ``/kv_event_sources`` and ``/metrics``. Wildcard hosts in
+Pure: reads the answers of the engine's information routes. SGLang says everything in ``/server_info``
+(event endpoints in ``kv_events``, else in the flag ``kv_events_config``); vLLM says it in ``/v1/models``, ``/version``, ``/kv_event_sources`` and ``/metrics``. Wildcard hosts in
 event endpoints stand for the worker's own. A field of an odd type is taken as absent, a bad value is a
 fault that is told, and an engine that says nothing of events is served without them, unless they are named
 for it.
@@ -9,7 +9,6 @@ for it.
 Source: SGLang 0.5.23 ``/server_info``; vLLM 0.32.0 routes (recorded).
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -19,11 +18,14 @@ from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
 from router.engine_metrics import EngineMetrics, EngineReuse, read_metrics
 from router.event_topics import topic_of
+from router.kv_events_config import ENDPOINT, event_fields
 from router.storage_use import sglang_storage
 
 MAX_RANKS = DEFAULT_STREAM_LIMITS.max_dp_rank + 1
 """A worker of more ranks is refused: their events could not be told apart."""
-_ENDPOINT = re.compile(r"tcp://([^/]*):([0-9]{1,5})")
+_SGLANG_FIELDS = frozenset(
+    {"served_model_name", "model_path", "tokenizer_path", "kv_events", "kv_events_config"}
+)
 
 
 class NotAWorkerError(Exception):
@@ -101,7 +103,7 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
     cards = read.cards(answers.models)
     info = fields_of(answers.server_info)
     metrics = read_metrics(answers.metrics or "")
-    if "served_model_name" in info or "tokenizer_path" in info or "kv_events" in info:
+    if is_sglang(info):
         spec = _sglang(worker, url, cards, info, read)
     else:
         spec = _vllm(worker, url, cards, answers, metrics, read)
@@ -115,6 +117,11 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
         has_routes or metrics.tells_sleep,
         metrics.reuse,
     )
+
+
+def is_sglang(server_info: object) -> bool:
+    """Is it SGLang's ``/server_info``? Any of the fields that routing takes from it tells."""
+    return not _SGLANG_FIELDS.isdisjoint(fields_of(server_info))
 
 
 def says_asleep(is_sleeping: object, is_paused: object) -> bool:
@@ -162,7 +169,7 @@ def _sglang(
     model = model or path
     if model is None:
         raise _no_model("/server_info and /v1/models name no model", read)
-    events = fields_of(info.get("kv_events"))
+    events = event_fields(info, read)
     num_ranks = _count(events.get("dp_size")) or _count(info.get("dp_size")) or 1
     _refuse_too_many(num_ranks)
     storage, threshold = sglang_storage(info, url, model, read)
@@ -347,7 +354,7 @@ def _max_model_len(cards: Sequence[Mapping[str, object]], read: AnswerFields) ->
 
 def _reachable_endpoint(value: object, url: str) -> str | None:
     """The endpoint with its wildcard filled in; None where it is none."""
-    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    found = ENDPOINT.fullmatch(value) if isinstance(value, str) else None
     if found is None or not 1 <= int(found.group(2)) <= 65_535:
         return None
     host = AnswerFields().host(found.group(1), "endpoint")

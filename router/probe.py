@@ -18,6 +18,7 @@ from router.discovery import (
     NotAWorkerError,
     WorkerAnswers,
     describe_worker,
+    is_sglang,
     says_asleep,
 )
 from router.engine_metrics import read_metrics
@@ -67,7 +68,7 @@ class Prober:
         if info is None:
             info = _parsed(await self._get(f"{url}/get_server_info"))
         answers = WorkerAnswers(models, info)
-        if isinstance(info, dict) and "tokenizer_path" in info:
+        if is_sglang(info):
             answers = await self._sglang(url, answers)
         else:
             answers = await self._vllm(url, answers)

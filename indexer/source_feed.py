@@ -223,6 +223,10 @@ class SourceFeed:
         if dp_rank not in conversation.ranks:
             self.counters.stray_replies += 1
             return
+        if self._is_guessed(dp_rank, heard):  # it is heard as nobody's, and proves no restart
+            conversation.keep(heard)
+            self._hear_nobodys(conversation, dp_rank, heard.seq + 1, now)
+            return
         self._hear_nobodys(conversation, dp_rank, heard.seq, now)
         self._deliver(dp_rank, stream, stream.on_reply(heard, now), now)
 
@@ -277,6 +281,14 @@ class SourceFeed:
         if len(expecting) == 1:
             return expecting[0]
         return None
+
+    def _is_guessed(self, dp_rank: int, heard: HeardBatch) -> bool:
+        """Whether a message that cannot be read may as well be of another rank that has been heard."""
+        if heard.batch is not None or self._streams[dp_rank].position.ring.compare(
+            heard.seq, heard.payload
+        ):
+            return False
+        return any(s.position.num_applied for r, s in self._streams.items() if r != dp_rank)
 
     def _new_stream(self) -> EventStream:
         return EventStream(self._source.replay_endpoint is not None, self._limits)

@@ -29,6 +29,32 @@ def test_an_unreadable_batch_that_is_replayed_again_is_of_the_rank_that_knows_it
     assert feed.claims(0) == {100, 101}
 
 
+def test_a_reply_that_may_be_of_another_rank_is_no_sign_of_a_restart() -> None:
+    """Rank 0's batch is remembered no more, and has the very number that rank 1 expects."""
+    feed = Feed(limits=StreamLimits(remembered_payloads=1, silence_s=5.0))
+    feed.connected()
+    feed.end()
+    for dp_rank in (0, 1):
+        for seq in range(2 - dp_rank):
+            feed.live(seq, dp_rank)
+    feed.frames(_unreadable(2))  # only rank 0 expects it
+    feed.live(3, 0)
+    feed.live(1, 1)
+    for now in range(1, 60):
+        for first_seq in feed.tick(float(now)):
+            for seq in range(first_seq, 2):
+                feed.reply(seq, 0)
+            if first_seq <= 2:
+                feed.feed.on_replay([b"", *_unreadable(2)], feed.now)
+            feed.reply(3, 0)
+            for seq in range(first_seq, 2):
+                feed.reply(seq, 1)
+            feed.end()
+    assert not [rank for rank, reason in feed.sink.forgets if rank.dp_rank == 1]
+    assert feed.claims(1) == {200, 201}
+    assert feed.trust(1) is Trust.DEGRADED, "the batch may have been its own all the same"
+
+
 def _unreadable(seq: int) -> list[bytes]:
     return [b"kv", seq.to_bytes(8, "big"), b"\xc1"]
 

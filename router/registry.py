@@ -372,11 +372,10 @@ class Registry:
         return all(self._is_heard(source, now) for source in spec.sources)
 
     def _is_heard(self, source: EventSource, now: float) -> bool:
+        if source.replay_endpoint is None:
+            return self._brains.intake.is_connected(source)
         trust = self._brains.index.trust(source.rank, now)
-        if source.replay_endpoint is not None:
-            return trust not in (Trust.NONE, Trust.REBUILDING)
-        status = self._brains.intake.status(source.rank)
-        return status is not None and status.is_connected
+        return trust not in (Trust.NONE, Trust.REBUILDING)
 
 
 def _summary(spec: WorkerSpec) -> str:

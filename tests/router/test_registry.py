@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from indexer.trust import Trust
-from protocol import BlockStored, EngineKind, EventBatch, Rank, WorkerId, pack_tokens
+from protocol import (
+    BlockStored,
+    EngineKind,
+    EventBatch,
+    LiveMessage,
+    Rank,
+    WorkerId,
+    encode_batch,
+    live_frames,
+    pack_tokens,
+)
 from router.breaker import BreakerLimits
 from router.discovery import NamedEvents
 from router.registry import (
@@ -242,6 +252,20 @@ def test_a_sleeping_worker_gets_nothing() -> None:
         assert one.registry.record(worker).state is WorkerState.SLEEPING
         one.learn("w0")
         assert one.plan() == "w0"
+
+
+def test_a_source_without_replay_is_heard_as_soon_as_it_is_connected() -> None:
+    """Whichever rank speaks by it: here another one than its own."""
+    with fleet(RegistryLimits(recovery_s=30)) as one:
+        spoken = source()
+        one.learn("w0", sources=(spoken,))
+        one.tick(1)
+        assert not one.registry.readiness().is_ready
+        one.brains.intake.on_connected(spoken, one.clock.now)
+        frames = live_frames(LiveMessage(b"", 0, encode_batch(EventBatch(1.0, [], dp_rank=1))))
+        one.brains.intake.on_live(spoken, frames, one.clock.now)
+        one.tick(1)
+        assert one.registry.readiness().is_ready
 
 
 def test_ready_waits_for_enough_workers_and_for_their_indexes() -> None:

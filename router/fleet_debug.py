@@ -73,7 +73,10 @@ class FleetDebug:
 
     def _streams(self, now: float) -> dict[Rank, StreamView]:
         sources = {source.rank: source for spec in self.registry.specs() for source in spec.sources}
-        streams = {rank: silent_stream_view(source) for rank, source in sources.items()}
+        streams = {
+            rank: silent_stream_view(source, is_connected=self.intake.is_connected(source))
+            for rank, source in sources.items()
+        }
         wall_offset_s = self.wall_clock() - now
         for status in self.intake.statuses():
             source = sources.get(status.rank)

@@ -266,13 +266,13 @@ def stream_view(
     )
 
 
-def silent_stream_view(source: EventSource) -> StreamView:
+def silent_stream_view(source: EventSource, *, is_connected: bool) -> StreamView:
     """A stream that nothing has been heard of yet."""
     return StreamView(
         endpoint=source.endpoint,
         replay_endpoint=source.replay_endpoint,
         is_bound=source.is_bound,
-        is_connected=False,
+        is_connected=is_connected,
         last_seq=None,
         held_batches=0,
         lag_s=None,

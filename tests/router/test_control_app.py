@@ -173,6 +173,21 @@ async def test_workers_in_full() -> None:
         assert (totals["gpu_claims"], totals["ranks"]) == (2, 1)
 
 
+async def test_a_rank_that_is_silent_beside_others_is_connected_all_the_same() -> None:
+    with fleet() as one:
+        spoken = source()
+        one.learn("w0", sources=(spoken,))
+        one.brains.intake.on_connected(spoken, one.clock.now)
+        frames = live_frames(LiveMessage(b"", 0, encode_batch(EventBatch(1.0, [], dp_rank=1))))
+        one.brains.intake.on_live(spoken, frames, one.clock.now)
+        async with control(one) as (client, _):
+            ((first,),) = [
+                worker["ranks"] for worker in (await client.get("/debug/workers")).json()
+            ]
+        assert (first["dp_rank"], first["stream"]["is_connected"]) == (0, True)
+        assert first["stream"]["counters"] == {}
+
+
 async def test_the_last_loss_of_a_stream_is_named() -> None:
     with fleet() as one:
         spoken = source()
@@ -200,8 +215,15 @@ async def test_findings_are_listed() -> None:
         one.brains.index.tick(one.clock.now)
         async with control(one) as (client, _):
             findings = (await client.get("/debug/findings")).json()
-        for finding in findings:
-            assert set(finding) == {"kind", "age_s", "ranks", "evidence", "advice"}
+        assert [finding.pop("advice") != "" for finding in findings] == [True]
+        assert findings == [
+            {
+                "kind": "replay_off",
+                "age_s": 0.0,
+                "ranks": [{"worker": "w0", "dp_rank": 0}],
+                "evidence": {"num_ranks": 1, "endpoint": source().endpoint},
+            }
+        ]
 
 
 async def test_metrics_are_valid_and_count() -> None:

@@ -137,8 +137,15 @@ def sleep_state(*, is_awake: bool) -> str:
     return f'{name}="awake"}} {is_awake:d}.0\n{name}="discard_all"}} {not is_awake:d}.0\n'
 
 
-@pytest.mark.parametrize("route", ["/metrics", "/is_sleeping", "/is_paused"])
-@pytest.mark.parametrize("is_sglang", [False, True])
+@pytest.mark.parametrize(
+    ("route", "is_sglang"),
+    [
+        ("/metrics", True),
+        ("/metrics", False),
+        ("/is_sleeping", False),  # routes of vLLM alone
+        ("/is_paused", False),
+    ],
+)
 async def test_an_engine_that_sleeps_is_no_candidate_until_it_wakes(
     route: str, *, is_sglang: bool
 ) -> None:
@@ -152,8 +159,6 @@ async def test_an_engine_that_sleeps_is_no_candidate_until_it_wakes(
             if not is_sglang:
                 engine.pages["/version"] = {"version": "0.32.0"}
                 del engine.pages["/server_info"]
-            elif route != "/metrics":
-                return  # routes of vLLM alone
             say(is_awake=True)
             worker = add(one, engine)
             watcher.wake()

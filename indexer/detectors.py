@@ -12,6 +12,7 @@ from indexer.findings import FindingKind
 from indexer.limits import IndexLimits
 from indexer.rank_book import RankBook
 from indexer.shortfalls import Row, Wrong
+from protocol import EventSource
 
 Evidence = Mapping[str, int | float | str]
 
@@ -28,6 +29,12 @@ class Look:
     book: RankBook
     limits: IndexLimits
     now: float
+
+    @property
+    def sources(self) -> list[EventSource]:
+        """Where the rank's own events are heard."""
+        book = self.book
+        return [source for source in book.spec.sources if source.rank == book.rank]
 
     def is_recent(self, at: float) -> bool:
         """Whether a cause seen at that time still makes a finding."""
@@ -63,9 +70,8 @@ def _host_stores_unannounced(look: Look) -> Evidence | None:
 
 def _events_missing(look: Look) -> Evidence | None:
     """The rank has no event source, or serves requests and publishes nothing that tells of them."""
-    book, owed = look.book, look.book.owed
+    book, owed, sources = look.book, look.book.owed, look.sources
     served = book.evidence.counters.served
-    sources = [source for source in book.spec.sources if source.rank == book.rank]
     if not (sources or owed.num_batches):
         return {"served_requests": served, "event_sources": 0}
     if served < _MIN_REQUESTS:
@@ -91,35 +97,31 @@ def _events_missing(look: Look) -> Evidence | None:
 
 def _rank_unreachable(look: Look) -> Evidence | None:
     """The rank's worker answers, and its event socket has not been connected for half a minute."""
-    since, spec, rank = look.book.disconnected_since, look.book.spec, look.book.rank
+    since = look.book.disconnected_since
     if since is None or look.now - since < look.limits.unreachable_s:
         return None
-    endpoint = next((source.endpoint for source in spec.sources if source.rank == rank), "")
+    endpoint = next((source.endpoint for source in look.sources), "")
     return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint}
 
 
 def _replay_off(look: Look) -> Evidence | None:
     """The rank's publisher cannot repeat what was lost."""
-    book = look.book
-    sources = [source for source in book.spec.sources if source.rank == book.rank]
-    if not any(source.replay_endpoint is None for source in sources):
-        return None
-    return {"endpoint": sources[0].endpoint}
+    mute = [source.endpoint for source in look.sources if source.replay_endpoint is None]
+    return {"endpoint": mute[0]} if mute else None
 
 
 def _replay_failing(look: Look) -> Evidence | None:
     """Replays are asked for again and again, and the replay endpoint does not answer, or not in full."""
-    book = look.book
-    trouble = book.replay_trouble
+    trouble = look.book.replay_trouble
     if trouble is None or trouble.num_failed < _MIN_FAILED_REPLAYS:
         return None
-    sources = [source for source in book.spec.sources if source.rank == book.rank]
+    endpoints = [source.replay_endpoint or "" for source in look.sources]
     return {
         "failed_replays": trouble.num_failed,
         "unanswered_replays": trouble.num_unanswered,
         "garbled_replays": trouble.num_garbled,
         "failing_s": round(look.now - trouble.since, 1),
-        "replay_endpoint": (sources[0].replay_endpoint or "") if sources else "",
+        "replay_endpoint": next(iter(endpoints), ""),
     }
 
 

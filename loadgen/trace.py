@@ -19,6 +19,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.fault_words import fault_words
+
 BLOCK_SIZE = 512
 MAX_LINE_BYTES = 4 << 20
 MAX_TIMESTAMP_MS = 366 * 86_400e3
@@ -196,5 +198,5 @@ def _trace_error(line_number: int, error: ValidationError) -> TraceError:
     first = error.errors(include_url=False, include_input=False)[0]
     fault = _FAULTS.get(first["type"], LineFault.BAD_FIELD)
     where = ".".join(str(part) for part in first["loc"])
-    detail = f"{where}: {first['msg']}" if where else first["msg"]
+    detail = f"{where}: {fault_words(first)}" if where else fault_words(first)
     return TraceError(line_number, fault, detail)

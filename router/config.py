@@ -26,7 +26,6 @@ from pydantic_settings import (
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
 from prompt import TokenizerChoice
@@ -37,6 +36,7 @@ from router.config_sources import (
     EnvironmentVariables,
     FileContents,
     read_yaml,
+    set_by,
     without_nones,
 )
 from router.event_topics import tells_workers_apart
@@ -313,6 +313,9 @@ class RouterConfig(BaseSettings):
             raise ValueError("control_token: required where control_host is not a loopback address")
         if self.control_token is not None and not self.control_token.get_secret_value():
             raise ValueError("control_token: must not be empty")
+        is_one_host = self.host == self.control_host or "0.0.0.0" in (self.host, self.control_host)
+        if is_one_host and self.port == self.control_port != 0:
+            raise ValueError(f"control_port: the data port is {self.port}, too")
         for model, directory in self.tokenizers.items():
             if not (directory / "tokenizer.json").is_file():
                 raise ValueError(f"tokenizers.{model}: there is no tokenizer.json in {directory}")
@@ -371,11 +374,8 @@ def load_config(
     try:
         merged: RouterConfig = Sources(**given)
     except ValidationError as error:
-        stronger = frozenset(given) | _set_by_variables(environ)
-        words = FaultWords(RouterConfig, path, contents, stronger)
+        words = FaultWords(RouterConfig, path, contents, frozenset(given), set_by(environ))
         raise ConfigError("; ".join(map(words.of, error.errors()))) from error
-    except SettingsError as error:
-        raise ConfigError(str(error)) from error
     return merged
 
 
@@ -387,10 +387,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _set_by_variables(environ: Mapping[str, str]) -> frozenset[str]:
-    """Fields of the first level that variables may set, in whole or in part."""
-    names = (name.lower() for name in environ)
-    paths = (name.removeprefix("kvroute_") for name in names if name.startswith("kvroute_"))
-    return frozenset(path.split("__")[0] for path in paths)

@@ -1,4 +1,4 @@
-"""A fault of the configuration in words: the file where it stands there, the field's path, what is wrong.
+"""A fault of the configuration in words: the file or variable it stands in, the field's path, what is wrong.
 
 An unknown field comes with the known name that is nearest to it, where one is near.
 """
@@ -11,6 +11,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from protocol.fault_words import fault_words
+
 _Path = Sequence[int | str]
 
 
@@ -21,23 +23,35 @@ class FaultWords:
     Attributes:
         model: the configuration's.
         file: its contents are ``contents``; None where there is none.
-        stronger: fields of the first level that flags or variables set, whatever the file says of them.
+        flags: fields of the first level that are set by flags, whatever else says something of them.
+        variables: name → the path of the field that it sets, whatever the file says of it.
     """
 
     model: type[BaseModel]
     file: Path | None
     contents: Mapping[str, object]
-    stronger: frozenset[str]
+    flags: frozenset[str]
+    variables: Mapping[str, _Path]
 
     def of(self, error: Mapping[str, Any]) -> str:
         """The fault in a sentence, from one of a ``ValidationError``'s errors."""
         where: _Path = error["loc"]
-        text = str(error["msg"]).removeprefix("Value error, ")
+        text = fault_words(error)
         if error["type"] == "extra_forbidden":
             text = "unknown field" + _hint(str(where[-1]), _names(self.model, where[:-1]))
         path = ".".join(map(str, where))
-        in_file = where and where[0] not in self.stronger and _is_said(self.contents, where)
-        return ": ".join((*([str(self.file)] if in_file else []), *([path] if path else []), text))
+        said = where[:-1] if error["type"] == "missing" else where
+        return ": ".join(filter(None, (self._source(said), path, text)))
+
+    def _source(self, where: _Path) -> str:
+        """Where it was said; empty for a flag, whose name is the path, and for what is said nowhere."""
+        if not where or where[0] in self.flags:
+            return ""
+        for name, path in self.variables.items():
+            if tuple(where[: len(path)]) == tuple(path):
+                return name
+        has_variable = any(path[0] == where[0] for path in self.variables.values())
+        return "" if has_variable or not _is_said(self.contents, where) else str(self.file)
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """Where configuration comes from beside flags: the environment and a YAML file."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,8 +8,18 @@ from typing import Any, get_origin
 
 import yaml
 from pydantic import BaseModel
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsError,
+)
 
+from protocol.fault_words import shown
+from router.causes import cause_of
+
+_PREFIX = "KVROUTE_"
+_DELIMITER = "__"
 _MERGE = "tag:yaml.org,2002:merge"
 _ADDRESSES = ("tcp://", "udp://", "sctp://")
 _INJECTED = re.compile(
@@ -24,7 +35,7 @@ class EnvironmentVariables(EnvSettingsSource):
     """The environment, without the addresses that Kubernetes injects for Services of such a name.
 
     Raises:
-        ConfigError: a variable has the prefix and names no field.
+        ConfigError: a variable has the prefix and names no field, or is no JSON where its field needs it.
     """
 
     def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
@@ -38,12 +49,48 @@ class EnvironmentVariables(EnvSettingsSource):
             if name.lower() in self.env_vars and name.lower().startswith(self.env_prefix.lower()):
                 self._refuse_unknown(name)
 
+    def __call__(self) -> dict[str, Any]:
+        """What the variables say."""
+        try:
+            return super().__call__()
+        except SettingsError as error:
+            raise ConfigError(self._undecoded(str(error))) from error
+
+    def _undecoded(self, text: str) -> str:
+        """Which variable it is that does not parse; pydantic names the field of the first level."""
+        field = re.search(r'"(\w+)"', text)
+        head = f"{_PREFIX}{field[1]}".lower() if field else _PREFIX.lower()
+        for name, value in self.env_vars.items():
+            is_field = name == head or name.startswith(head + _DELIMITER)
+            if is_field and value and not _is_json(value):
+                given = shown(value)
+                text = "a section or a list is written as JSON, or a variable a field"
+                return f"{name.upper()}: {text}" + (f" (given: {given})" if given else "")
+        return text
+
     def _refuse_unknown(self, name: str) -> None:
         path = name.lower().removeprefix(self.env_prefix.lower())
         head, *rest = path.split(str(self.env_nested_delimiter))
         field = self.settings_cls.model_fields.get(head)
         if field is None or (rest and not _has_fields(field.annotation)):
             raise ConfigError(f"{name}: this variable names no field")
+
+
+def set_by(environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Each variable that may set a field → the field's path."""
+    return {
+        name: tuple(name[len(_PREFIX) :].lower().split(_DELIMITER))
+        for name in environ
+        if name.upper().startswith(_PREFIX)
+    }
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _has_fields(annotation: object) -> bool:
@@ -94,17 +141,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     try:
         contents = yaml.load(path.read_text(encoding="utf-8"), Loader=_OneOfEachLoader)  # noqa: S506
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {cause_of(error)}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not text in UTF-8") from error
     except _GivenTwiceError as error:
         raise ConfigError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+        raise ConfigError(f"{path}: not YAML: {_place(error)}") from error
     if contents is None:
         return {}
     if not isinstance(contents, dict):
         raise ConfigError(f"{path}: the file holds no mapping")
     return {str(name): value for name, value in contents.items()}
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """What is wrong and where, on one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def without_nones(given: Mapping[str, object]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from prompt import Api, MalformedRequestError, view_request
 from protocol import WorkerId
+from protocol.fault_words import fault_words
 from router.body import BodyTooLargeError, read_body
 from router.config import WorkerEntry
 from router.errors import ErrorKind, FrontDoorError
@@ -88,7 +89,7 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     told = [
         {
             "loc": [plain(str(part)) for part in one["loc"]],
-            "msg": plain(one["msg"]),
+            "msg": plain(fault_words({**one, "input": None})),
             "type": one["type"],
         }
         for one in error.errors()[:_MAX_FAULTS]
@@ -193,7 +194,7 @@ def _first_fault(error: ValidationError) -> str:
     """The field and what is wrong with it, without what was given."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
-    return plain(f"{field}: {first['msg'].removeprefix('Value error, ')}")
+    return plain(f"{field}: {fault_words(first)}")
 
 
 def _debug(parts: ControlParts) -> APIRouter:

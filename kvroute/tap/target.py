@@ -5,6 +5,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from protocol import EventSource, Rank, WorkerId
+from protocol.fault_words import fault_words
 from router.discovery import is_endpoint
 from router.hops import new_hops
 from router.plain_text import plain
@@ -52,7 +53,7 @@ def worker_entry(url: str) -> WorkerEntry:
     try:
         return WorkerEntry(url=url)
     except ValidationError as error:
-        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        why = fault_words(error.errors(include_input=False)[0])
         raise TargetError(f"{plain(url)}: {plain(why)}") from error
 
 

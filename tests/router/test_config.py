@@ -211,7 +211,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_bad_environment_names_the_field() -> None:
-    with pytest.raises(ConfigError, match="tokenizers"):
+    with pytest.raises(ConfigError, match="TOKENIZERS"):
         load(environ={"KVROUTE_TOKENIZERS": "{"})
 
 

@@ -11,10 +11,25 @@ CASES = [
     ("timeouts: {connects: 1}", {}, {}, "{file}: timeouts.connects: unknown field, did you mean connect_s?"),
     ("timeouts: {xyz: 1}", {}, {}, "{file}: timeouts.xyz: unknown field"),
     ("workers: [{url: http://a, nam: x}]", {}, {}, "{file}: workers.0.nam: unknown field, did you mean name?"),
-    ("limits: {max_in_flight: 0}", {}, {}, "{file}: limits.max_in_flight: Input should be"),
-    ("port: 80", {"port": 70_000}, {}, "port: Input should be"),
-    ("port: 80", {}, {"KVROUTE_PORT": "70000"}, "port: Input should be"),
-    ("port: 80", {}, {"KVROUTE_LIMITS__MAX_WORKERS": "0"}, "limits.max_workers: Input should be"),
+    ("limits: {max_in_flight: 0}", {}, {}, "{file}: limits.max_in_flight: at least 1 (given: 0)"),
+    ("port: 80", {"port": 70_000}, {}, "port: at most 65535 (given: 70000)"),
+    ("port: 80", {}, {"KVROUTE_PORT": "70000"}, "KVROUTE_PORT: port: at most 65535 (given: '70000')"),
+    ("port: 80", {}, {"kvroute_port": "x"}, "kvroute_port: port: a whole number (given: 'x')"),
+    ("port: 80", {}, {"KVROUTE_LIMITS__MAX_WORKERS": "0"}, "KVROUTE_LIMITS__MAX_WORKERS: limits.max_workers: at least 1 (given: '0')"),
+    ("port: 80", {}, {"KVROUTE_STORAGE": "foo"}, "KVROUTE_STORAGE: a section or a list is written as JSON, or a variable a field (given: 'foo')"),
+    ("port: 80", {}, {"KVROUTE_STORAGE__POOLS": "foo"}, "KVROUTE_STORAGE__POOLS: a section or a list is written as JSON"),
+    ("port: 80", {}, {"KVROUTE_BOOTSTRAP": "{token: secret"}, "KVROUTE_BOOTSTRAP: a section or a list is written as JSON, or a variable a field"),
+    ("port: 80", {}, {"KVROUTE_DRAIN": "5"}, "KVROUTE_DRAIN: drain: an object of fields (given: "),
+    ("drain: [1]", {}, {}, "{file}: drain: an object of fields"),
+    ("policy: best", {}, {}, "{file}: policy: 'cost', 'round_robin', 'random', 'least_load' or 'prefix_only' (given: 'best')"),
+    ("timeouts: {connect_s: .nan}", {}, {}, "{file}: timeouts.connect_s: at most 86400 (given: nan)"),
+    ("control_token: 12345", {}, {}, "{file}: control_token: a text"),
+    ("worker_token: [1]", {}, {}, "{file}: worker_token: a text"),
+    ("workers: [{}]", {}, {}, "{file}: workers.0.url: required"),
+    ("workers: 5", {}, {}, "{file}: workers: a list (given: 5)"),
+    ("names_worker: perhaps", {}, {}, "{file}: names_worker: true or false (given: 'perhaps')"),
+    ("host: 5", {}, {}, "{file}: host: a text (given: 5)"),
+    ("port: 5", {"control_port": 5}, {}, "control_port: the data port is 5, too"),
     ("control_host: 0.0.0.0", {}, {}, "control_token: required"),
 ]  # fmt: skip
 
@@ -28,4 +43,44 @@ def test_words(
     with pytest.raises(ConfigError) as raised:
         load_config(file, flags, environ)
     assert str(raised.value).startswith(words.format(file=file))
+    for ours_only in ("Input should", "Value error", "12345", "secret"):
+        assert ours_only not in str(raised.value)
+    assert "\n" not in str(raised.value)
     assert ("did you mean" in str(raised.value)) == ("did you mean" in words)
+
+
+BROKEN = {
+    "binary": b"\x00\xff\xfe",
+    "control": b"\x00\x01",
+    "flow": b"a: [",
+    "twice": b"port: 1\nport: 2",
+    "list": b"- x",
+    "toml": b"[limits]\nmax_in_flight = 1\n",
+    "tab": b"a:\n\t- b",
+    "python": b"a: !!python/object:os.system 1",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_no_such_file_is_told_on_one_line(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "kvroute.yaml"
+    file.write_bytes(BROKEN[name])
+    with pytest.raises(ConfigError) as raised:
+        load_config(file, {}, {})
+    assert str(raised.value).startswith(f"{file}: ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("missing.yaml", "no such file or directory"), ("", "is a directory")]
+)
+def test_what_is_no_file_at_all(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(tmp_path / name, {}, {})
+    assert str(raised.value) == f"{tmp_path / name}: cannot be read: {why}"
+
+
+def test_ports_of_different_addresses_may_be_equal() -> None:
+    given = {"host": "127.0.0.2", "control_host": "127.0.0.1", "port": 90, "control_port": 90}
+    assert load_config(None, given, {}).control_port == 90
+    assert load_config(None, {"port": 0, "control_port": 0}, {}).port == 0

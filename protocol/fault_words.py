@@ -1,0 +1,81 @@
+"""What is wrong with a value in our own words, whatever the library that validates it says.
+
+    at most 65535 (given: 70000)
+
+The value is shown where it is short and can hold no secret.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+_MAX_SHOWN = 80
+_WORDS = {
+    "missing": "required",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "string_pattern_mismatch": "of the form {pattern}",
+    "string_too_short": "{min_length} characters or more",
+    "string_too_long": "{max_length} characters or fewer",
+    "too_short": "{min_length} or more",
+    "too_long": "{max_length} or fewer",
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+    "path_type": "a path",
+    "is_instance_of": "a {class}",
+}
+_KINDS = (
+    ("int_", "a whole number"),
+    ("float_", "a number"),
+    ("bool_", "true or false"),
+    ("model_", "an object of fields"),
+    ("dict_", "an object of fields"),
+    ("mapping_", "an object of fields"),
+    ("list_", "a list"),
+    ("tuple_", "a list"),
+    ("set_", "a list"),
+    ("frozen_set_", "a list"),
+    ("json_", "JSON"),
+)
+
+
+def fault_words(error: Mapping[str, Any]) -> str:
+    """From one of a ``ValidationError``'s errors, without its path."""
+    text = _text(error)
+    given = "" if error["type"] == "missing" else _shown(error)
+    is_said = not given or str(error.get("input")) in text
+    return text if is_said else f"{text} (given: {given})"
+
+
+def _text(error: Mapping[str, Any]) -> str:
+    kind = str(error["type"])
+    if kind in _WORDS:
+        limits = {name: _number(value) for name, value in error.get("ctx", {}).items()}
+        return _WORDS[kind].format_map(limits)
+    for prefix, words in _KINDS:
+        if kind.startswith(prefix):
+            return words
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _shown(error: Mapping[str, Any]) -> str:
+    """The value as it was given; empty where it is no scalar, or may be a secret."""
+    name = str(error["loc"][-1]) if error["loc"] else ""
+    return "" if name.endswith("token") else shown(error.get("input"))
+
+
+def shown(value: object) -> str:
+    """A value on one line, cut where it is long; empty where it is no scalar or may hold credentials."""
+    if not isinstance(value, str | int | float):
+        return ""
+    if isinstance(value, str) and ("@" in value or "token" in value.lower()):
+        return ""
+    text = ascii(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

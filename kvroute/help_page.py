@@ -1,10 +1,16 @@
-"""How help pages show switches: by their names alone, as they take no value."""
+"""How the pages of help look, and what is said where a command line cannot be read.
 
+Switches are shown by their names alone, as they take no value.
+"""
+
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from kvroute.usage_faults import UsageFault, is_call_for_help, usage_words
 
 
 class _Command(TyperCommand):
@@ -16,6 +22,24 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
+    def main(self, *, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command and end the process; a wrong command line in one line."""
+        try:
+            ended_with = super().main(standalone_mode=False, **extra)
+        except UsageFault as error:
+            if not standalone_mode:
+                raise
+            if is_call_for_help(error):
+                error.show()
+            else:
+                typer.echo(f"kvroute: {usage_words(error)}", err=True)
+            ended_with = 2
+        except typer.Abort:
+            ended_with = 1
+        if not standalone_mode:
+            return ended_with
+        sys.exit(ended_with or 0)
+
     def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]  # its base is private
         """The parameters, with ``--help``."""
         parameters = super().get_params(ctx)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvroute.running import fail
+from router.causes import cause_of
 
 
 def _require_writable(json_file: str | None) -> str | None:
@@ -32,7 +33,7 @@ def _require_writable(json_file: str | None) -> str | None:
         if is_new:
             path.unlink()
     except OSError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(f"{path}: {cause_of(error)}") from error
     return json_file
 
 
@@ -78,7 +79,7 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        fail(f"--json: {error}")
+        fail(f"--json: {path}: {cause_of(error)}")
 
 
 def progress() -> Progress:

@@ -36,6 +36,10 @@ logger = logging.getLogger(__name__)
 _GRACE_S = 2
 
 
+class StorageUnusableError(Exception):
+    """There can be no such storage here. The message names it and says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
     """A worker whose ranks run: its application, to be served, and what it is made of."""
@@ -62,7 +66,8 @@ async def serve_worker(
 
     Raises:
         PromptModelError: the tokenizer directory cannot be used.
-        OSError: an address is taken or cannot be bound, or the storage cannot be opened.
+        StorageUnusableError: the storage's directory cannot be used.
+        OSError: an address is taken or cannot be bound, or a store cannot be reached.
     """
     with contextlib.closing(_listen(config)) as listener:
         port: int = listener.getsockname()[1]
@@ -86,7 +91,7 @@ async def running_worker(
         port: where its application will be heard, for ``/server_info``.
 
     Raises:
-        PromptModelError, OSError: see ``serve_worker``.
+        PromptModelError, StorageUnusableError, OSError: see ``serve_worker``.
     """
     tokenizer = config.tokenizer or bundled_model_dir()
     if model is None:
@@ -95,7 +100,13 @@ async def running_worker(
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(contextlib.closing(EventSockets(_event_address(config))))
         if storage is None:
-            storage = await _open_storage(config, stack)
+            try:
+                storage = await _open_storage(config, stack)
+            except OSError as error:
+                if error.strerror is None:  # a store's server cannot be reached, which it says itself
+                    raise
+                why = f"{config.storage}: {error.strerror.lower()}"
+                raise StorageUnusableError(why) from error
         ranks = _build_ranks(config, vocabulary, sockets, storage)
         identity = WorkerIdentity(
             config.model_copy(update={"port": port}),

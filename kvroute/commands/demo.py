@@ -35,7 +35,9 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     *,
-    workers: Annotated[int, typer.Option(min=1, help="Simulated engines.")] = _FLEET.num_workers,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Simulated engines.")
+    ] = _FLEET.num_workers,
     requests: Annotated[
         int, typer.Option(min=1, help="Requests under each policy.")
     ] = _WORKLOAD.num_requests,

@@ -12,11 +12,13 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from kvroute.base_url import base_url, connection_words
 from kvroute.decision_table import CAPTION, decision_tables, reading
 from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import fail, refuse
 from loadgen import DecisionView
+from router.causes import cause_of
 from scoring import Exclusion
 
 
@@ -47,7 +49,7 @@ def explain(
 ) -> None:
     """Show each candidate's blocks by tier, its load, its cost term by term, and what was chosen."""
     request = _body(prompt, body, model)
-    router = _Router(_with_scheme(control_url.rstrip("/")), token)
+    router = _Router(base_url("--control-url", control_url), token)
     decision = router.dry_run(request, api)
     view = _view(decision)
     notes = router.workers()
@@ -68,11 +70,7 @@ def _body(prompt: str | None, body: Path | None, model: str | None) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(body) == "-" else body.read_bytes()
     except OSError as error:
-        refuse(f"--body: {error}")
-
-
-def _with_scheme(url: str) -> str:
-    return url if "://" in url else f"http://{url}"
+        refuse(f"--body: {body}: {cause_of(error)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,8 @@ class _Router:
             response = httpx.request(
                 method, url, content=body, params=parameters, headers=headers, timeout=30.0
             )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            fail(f"{url}: {error or type(error).__name__}")
+        except httpx.HTTPError as error:
+            fail(connection_words(self.url, error))
         if response.is_error:
             hint = "; is this the control port (8081)?" if response.status_code == 404 else ""
             fail(f"{url} answers {response.status_code}: {response.text[:300]}{hint}")

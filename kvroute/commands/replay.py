@@ -10,6 +10,7 @@ from typing import Annotated
 import httpx
 import typer
 
+from kvroute.base_url import base_url, connection_words
 from kvroute.output import JsonFile, console_beside, progress, write_json
 from kvroute.running import fail, refuse, run
 from loadgen import (
@@ -31,7 +32,9 @@ from loadgen import (
     summarise,
 )
 from prompt import PromptModel, PromptModelError, bundled_model_dir
+from router.causes import cause_of
 
+_MODELS_S = 10.0
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -80,13 +83,12 @@ def replay_trace(
     """
     if not (0 < speed < math.inf and 0 < timeout_s < math.inf):
         refuse("--speed and --timeout-s are numbers above 0")
-    url, headers = url.rstrip("/"), _headers(header or [])
+    url, headers = base_url("--url", url), _headers(header or [])
     read = _load(trace, block_size, on_bad_line, max_requests)
     if not read.records:
         fail(f"{trace}: there is no request in it, {sum(read.skipped.values())} lines were skipped")
-    requests = _requests(
-        model or _first_model(url, headers), tokenizer, form, block_size, seed, max_output_tokens
-    )
+    model = _model(url, headers, model)
+    requests = _requests(model, tokenizer, form, block_size, seed, max_output_tokens)
     options = ReplayOptions(url, speed, timeout_s, max_in_flight, headers)
     start = time.perf_counter()
     try:
@@ -107,9 +109,9 @@ def _load(path: Path, block_size: int, on_bad_line: OnBadLine, max_requests: int
             path, block_size=block_size, on_bad_line=on_bad_line, max_records=max_requests
         )
     except TraceError as error:
-        refuse(f"{path}: {error}")
+        refuse(f"TRACE: {path}: {error}")
     except OSError as error:
-        refuse(f"TRACE: {error}")
+        refuse(f"TRACE: {path}: {cause_of(error)}")
 
 
 def _requests(
@@ -141,13 +143,23 @@ def _headers(given: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def _first_model(url: str, headers: Sequence[tuple[str, str]]) -> str:
+def _model(url: str, headers: Sequence[tuple[str, str]], given: str | None) -> str:
+    """The model to name: the given one, or the server's first. Either way the server must be there."""
+    path = f"{url}/v1/models"
     try:
-        response = httpx.get(f"{url}/v1/models", headers=list(headers), timeout=10.0)
-        response.raise_for_status()
+        response = httpx.get(path, headers=list(headers), timeout=_MODELS_S)
+    except httpx.HTTPError as error:
+        fail(connection_words(url, error))
+    if given is not None:
+        return given
+    if response.is_error:
+        fail(
+            f"{path} answers {response.status_code}: is this the server's base URL? Else give --model"
+        )
+    try:
         return str(response.json()["data"][0]["id"])
-    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        fail(f"{url}/v1/models names no model ({error}); give --model")
+    except (ValueError, LookupError, TypeError):
+        fail(f"{path} names no model: give --model")
 
 
 async def _with_progress(

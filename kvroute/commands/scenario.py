@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 def refill(
     *,
-    workers: Annotated[int, typer.Option(help="Simulated engines.")] = _SIZES.num_workers,
+    workers: Annotated[int, typer.Option(max=64, help="Simulated engines.")] = _SIZES.num_workers,
     prefixes: Annotated[
         int, typer.Option(help="Distinct ones; a multiple of the workers.")
     ] = _SIZES.num_prefixes,

@@ -11,9 +11,10 @@ from typer.models import OptionInfo
 from kvroute.logs import LogLevel, set_up_logging
 from kvroute.running import fail, listen_words, refuse, run_service
 from prompt import PromptModelError
+from protocol.fault_words import fault_words
 from worker.config import WorkerConfig
 from worker.prefetch import PrefetchPolicy
-from worker.service import serve_worker
+from worker.service import StorageUnusableError, serve_worker
 from worker.tree import WritePolicy
 
 
@@ -90,6 +91,8 @@ def worker(
         run_service(serve_worker(config))
     except PromptModelError as error:
         refuse(f"--tokenizer: {error}")
+    except StorageUnusableError as error:
+        refuse(f"--storage: {error}")
     except OSError as error:
         fail(listen_words(config.host, config.port, error))
 
@@ -114,9 +117,11 @@ def worker_config(flags: Mapping[str, object]) -> WorkerConfig:
     try:
         return WorkerConfig.model_validate(given)
     except ValidationError as error:
-        refuse("; ".join(_complaint(one["loc"], one["msg"]) for one in error.errors()))
+        refuse("; ".join(_complaint(one["loc"], fault_words(one)) for one in error.errors()))
 
 
 def _complaint(where: tuple[int | str, ...], what: str) -> str:
-    name = "--" + ".".join(map(str, where)).replace("_", "-") if where else "worker"
-    return f"{name}: {what}"
+    if not where:  # of several fields; the one to change comes first
+        field, colon, what = what.partition(": ")
+        where = (field,) if colon else ()
+    return "--" + ".".join(map(str, where)).replace("_", "-") + f": {what}"

@@ -70,13 +70,29 @@ MISTAKES = [
     (("worker", "--gpu-tokens", "many"), "--gpu-tokens"),
     (("worker", "--gpu-tokens", "0"), "--gpu-tokens"),
     (("worker", "--storage", "tape"), "--storage"),
-    (("worker", "--port", "70000"), "--port"),
+    (("worker", "--storage", "tape"), "(given: 'tape')"),
+    (
+        ("worker", "--port", "0", "--storage", "dir:/proc/nope"),
+        "--storage: dir:/proc/nope: no such",
+    ),
+    (
+        ("worker", "--port", "0", "--storage", "dir:/dev/null"),
+        "--storage: dir:/dev/null: not a dir",
+    ),
+    (("worker", "--port", "70000"), "--port: at most 65535 (given: 70000)"),
+    (("worker", "--events-port", "-1"), "--events-port: at least 0 (given: -1)"),
+    (("worker", "--events-port", "9", "--replay-port", "9"), "--replay-port: within the ports"),
     (("worker", "--speed", "0"), "--speed"),
     (("worker", "--write-policy", "never"), "--write-policy"),
     (("worker", "--host-tokens", "0", "--storage", "memory"), "storage"),
     (("worker", "--port", "0", "--tokenizer", "/nowhere"), "--tokenizer"),
     (("serve", "--policy", "best"), "--policy"),
-    (("serve", "--port", "70000"), "port"),
+    (("serve", "--port", "70000"), "port: at most 65535 (given: 70000)"),
+    (("serve", "--port", "-1"), "port: at least 0 (given: -1)"),
+    (("serve", "--port", "90", "--control-port", "90"), "control_port: the data port is 90, too"),
+    (("serve", "--port", "8081"), "control_port: the data port is 8081, too"),
+    (("serve", "--config", "/"), "/: cannot be read: is a directory"),
+    (("serve", "--config", "/dev/null", "--port", "x"), "--port"),
     (("serve", "--tokenizer", "m"), "--tokenizer"),
     (("serve", "--worker", "ftp://x"), "workers.0"),
     (("serve", "--worker", "http://x", "--worker", "http://x/"), "workers.1"),
@@ -102,10 +118,27 @@ MISTAKES = [
     (("replay", "x", "--url", "http://127.0.0.1:1", "--speed", "inf"), "--speed"),
     (("replay", "x", "--url", "http://127.0.0.1:1", "--timeout-s", "nan"), "--timeout-s"),
     (("replay", "x", "--url", "http://127.0.0.1:1", "--form", "smoke"), "--form"),
+    *(
+        (("replay", "x", "--url", url), f"--url: {url!r}: ")
+        for url in ("ftp://x", "http://[", "http://a:99999", "", "http://u:p@a", "http://a b")
+    ),
+    (("replay", "/", "--url", "http://127.0.0.1:1"), "TRACE: /: is a directory"),
+    (("replay", "/dev/null", "--url", "x", "--block-size", "0"), "--block-size: at least 1"),
+    (("explain", "x", "--control-url", "ftp://x"), "--control-url: 'ftp://x': not an http URL"),
+    (("explain", "x", "--control-url", "http://["), "--control-url: 'http://[': "),
+    (("explain", "--body", "/"), "--body: /: is a directory"),
+    (("demo", "--seed", "x"), "--seed: a whole number (given: 'x')"),
+    (("demo", "--workers", "999999"), "--workers: at most 64 (given: '999999')"),
+    (("scenario", "refill", "--workers", "65"), "--workers: at most 64 (given: '65')"),
+    (("tap", "foo"), "ENDPOINT"),
+    (("tap", "tcp://127.0.0.1:9", "--for", "0"), "--for"),
+    (("tap", "tcp://127.0.0.1:9", "--record", "/nowhere/x"), "--record"),
+    (("tap", "tcp://127.0.0.1:9", "--json", "/proc/x"), "--json: /proc/x: no such file"),
     (("explain",), "PROMPT"),
     (("explain", "x", "--body", "y"), "PROMPT"),
     (("explain", "--body", "/nowhere.json"), "--body"),
-    (("explain", "x", "--json", "/nowhere/out.json"), "--json"),
+    (("explain", "x", "--json", "/nowhere/out.json"), "--json: /nowhere/out.json: no such file"),
+    (("explain", "x", "--json", "/"), "--json: /: is a directory"),
     (("doctor",), "URL"),
     (("doctor", "ftp://x"), "URL: ftp://x"),
     (("doctor", "x", "--tokenizer", "m"), "--tokenizer"),
@@ -123,6 +156,10 @@ def test_a_mistake_ends_with_2_and_names_the_field(arguments: tuple[str, ...], f
     code, output = invoke(*arguments)
     assert code == 2, output
     assert field in output
+    assert "kvroute: " in output
+    assert not any(
+        words in output for words in ("Traceback", "Input should", "Value error", "Errno")
+    )
 
 
 def test_an_unknown_field_of_the_file_is_named(tmp_path: Path) -> None:

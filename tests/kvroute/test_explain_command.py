@@ -105,7 +105,7 @@ async def test_what_is_no_decision_ends_with_1() -> None:
 async def test_no_router_ends_with_1() -> None:
     ended = await kvroute("explain", "hello", "--control-url", "http://127.0.0.1:1")
     assert ended.code == 1
-    assert "http://127.0.0.1:1/debug/route" in ended.stderr
+    assert ended.stderr == "kvroute: cannot connect to http://127.0.0.1:1: connection refused\n"
 
 
 async def test_a_url_needs_no_scheme_and_workers_that_do_not_serve_are_named() -> None:

@@ -1,5 +1,6 @@
 """``kvroute replay`` against a server in this process."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -115,7 +116,10 @@ async def test_failed_requests_end_with_1(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("extra", "code", "words"),
-    [((), 1, "names no model"), (("--model", "m", "--block-size", "2"), 2, "trace.jsonl: line 1")],
+    [
+        ((), 1, "cannot connect to"),
+        (("--model", "m", "--block-size", "2"), 2, "trace.jsonl: line 1"),
+    ],
 )
 async def test_what_cannot_start_says_why(
     tmp_path: Path, extra: tuple[str, ...], code: int, words: str
@@ -123,3 +127,35 @@ async def test_what_cannot_start_says_why(
     ended = await kvroute("replay", trace(tmp_path), "--url", "http://127.0.0.1:1", *extra)
     assert ended.code == code
     assert words in ended.stderr
+
+
+async def test_a_server_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
+    for more in ((), ("--model", "m")):
+        ended = await kvroute("replay", trace(tmp_path), "--url", "http://127.0.0.1:1", *more)
+        assert ended.code == 1
+        assert ended.stderr == (
+            "kvroute: cannot connect to http://127.0.0.1:1: connection refused\n"
+        )
+
+
+async def test_a_server_of_another_kind_is_said_to_be_so(tmp_path: Path) -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        ended = await kvroute("replay", trace(tmp_path), "--url", url)
+    assert ended.code == 1
+    assert f"{url} does not speak HTTP" in ended.stderr
+
+
+async def test_a_server_without_models_is_asked_about(tmp_path: Path) -> None:
+    async def lost(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=404)
+
+    async with serving(lost) as url:
+        ended = await kvroute("replay", trace(tmp_path), "--url", url)
+    assert ended.code == 1
+    assert f"{url}/v1/models answers 404: is this the server's base URL?" in ended.stderr

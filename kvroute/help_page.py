@@ -4,7 +4,7 @@ Switches are shown by their names alone, as they take no value.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
@@ -22,10 +22,25 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    def main(self, *, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(  # noqa: PLR0913  # as its base
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002
+        windows_expand_args: bool = True,  # noqa: FBT001, FBT002
+        **extra: Any,
+    ) -> Any:
         """Run the command and end the process; a wrong command line in one line."""
         try:
-            ended_with = super().main(standalone_mode=False, **extra)
+            ended_with = super().main(
+                args,
+                prog_name,
+                complete_var,
+                False,
+                windows_expand_args,
+                **extra,  # noqa: FBT003
+            )
         except UsageFault as error:
             if not standalone_mode:
                 raise

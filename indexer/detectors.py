@@ -12,7 +12,6 @@ from indexer.findings import FindingKind
 from indexer.limits import IndexLimits
 from indexer.rank_book import RankBook
 from indexer.shortfalls import Row, Wrong
-from protocol import EventSource
 
 Evidence = Mapping[str, int | float | str]
 
@@ -29,12 +28,6 @@ class Look:
     book: RankBook
     limits: IndexLimits
     now: float
-
-    @property
-    def sources(self) -> list[EventSource]:
-        """Where the rank's own events are heard."""
-        book = self.book
-        return [source for source in book.spec.sources if source.rank == book.rank]
 
     def is_recent(self, at: float) -> bool:
         """Whether a cause seen at that time still makes a finding."""
@@ -70,7 +63,7 @@ def _host_stores_unannounced(look: Look) -> Evidence | None:
 
 def _events_missing(look: Look) -> Evidence | None:
     """The rank has no event source, or serves requests and publishes nothing that tells of them."""
-    book, owed, sources = look.book, look.book.owed, look.sources
+    book, owed, sources = look.book, look.book.owed, look.book.sources
     served = book.evidence.counters.served
     if not (sources or owed.num_batches):
         return {"served_requests": served, "event_sources": 0}
@@ -100,13 +93,13 @@ def _rank_unreachable(look: Look) -> Evidence | None:
     since = look.book.disconnected_since
     if since is None or look.now - since < look.limits.unreachable_s:
         return None
-    endpoint = next((source.endpoint for source in look.sources), "")
+    endpoint = next((source.endpoint for source in look.book.sources), "")
     return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint}
 
 
 def _replay_off(look: Look) -> Evidence | None:
     """The rank's publisher cannot repeat what was lost."""
-    mute = [source.endpoint for source in look.sources if source.replay_endpoint is None]
+    mute = [source.endpoint for source in look.book.sources if source.replay_endpoint is None]
     return {"endpoint": mute[0]} if mute else None
 
 
@@ -115,7 +108,7 @@ def _replay_failing(look: Look) -> Evidence | None:
     trouble = look.book.replay_trouble
     if trouble is None or trouble.num_failed < _MIN_FAILED_REPLAYS:
         return None
-    endpoints = [source.replay_endpoint or "" for source in look.sources]
+    endpoints = [source.replay_endpoint or "" for source in look.book.sources]
     return {
         "failed_replays": trouble.num_failed,
         "unanswered_replays": trouble.num_unanswered,
@@ -152,6 +145,8 @@ def _events_unreadable(look: Look) -> Evidence | None:
 
 def _losses(look: Look, causes: Collection[LossCause]) -> dict[LossCause, int]:
     """Losses of these causes that still matter: recent ones, and any while claims are in doubt."""
+    if not look.book.losses:
+        return {}
     is_in_doubt = look.book.ledger.claims.num_doubtful > 0
     return {
         cause: record.count

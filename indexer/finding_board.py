@@ -24,11 +24,12 @@ class FindingBoard:
     def look(self, books: Collection[RankBook], now: float) -> list[Finding]:
         """What is wrong at ``now``; O(ranks)."""
         findings: list[Finding] = []
+        looks = [Look(book, self._limits, now) for book in books]
         for detector in DETECTORS:
             found = {
-                book.rank: evidence
-                for book in books
-                if (evidence := detector.detect(Look(book, self._limits, now))) is not None
+                look.book.rank: evidence
+                for look in looks
+                if (evidence := detector.detect(look)) is not None
             }
             is_raised = found and detector.kind in self._since
             if not (is_raised or is_significant(detector.kind, [*found.values()], self._limits)):

@@ -7,7 +7,7 @@ is one whose reports contradict its claims, until one agrees again.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexer.actions import ForgetReason, LossCause
@@ -34,6 +34,7 @@ from protocol import (
     HARMLESS_SKIPS,
     EngineKind,
     EventBatch,
+    EventSource,
     Rank,
     Tier,
     WorkerSpec,
@@ -62,6 +63,7 @@ class RankBook:
         lookups: geometries at which the rank is looked up, the one that most of its events use first (the
             advertised one before the first event); the longest match wins.
         geometry: the first of them.
+        sources: where the rank's own events are heard.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class RankBook:
     ) -> None:
         self.rank = rank
         self.spec = spec
+        self.sources = _own_sources(rank, spec)
         self.added_at = now
         self.is_believed = are_events_believed(spec.engine, spec.version)
         is_sglang = spec.engine is EngineKind.SGLANG
@@ -108,6 +111,7 @@ class RankBook:
     def rename(self, spec: WorkerSpec) -> None:
         """The worker is the same one, with other aliases, adapters or details."""
         self.spec = spec
+        self.sources = _own_sources(self.rank, spec)
         self.is_believed = are_events_believed(spec.engine, spec.version)
         self._settle_lookups()
 
@@ -385,3 +389,7 @@ class RankBook:
         self.audit.clear()
         for shortfall in self.shortfalls.rows[wrong].shortfalls:
             self.evidence.observe(shortfall.blocks, self.trust(now), now)
+
+
+def _own_sources(rank: Rank, spec: WorkerSpec) -> Sequence[EventSource]:
+    return [source for source in spec.sources if source.rank == rank]

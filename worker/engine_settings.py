@@ -33,6 +33,7 @@ class EngineSettings:
 class EngineCounters:
     """Since construction. Requests, unless the name says tokens or steps.
 
+    ``preempted`` counts a request each time. ``prefilled_tokens`` includes what is computed again after it.
     ``cached_*_tokens`` add up the ``Usage`` of admitted requests. Tokens brought back from storage are
     counted by the tree (``TreeCounters.refilled``).
     """
@@ -40,6 +41,7 @@ class EngineCounters:
     submitted: int = 0
     finished: int = 0
     cancelled: int = 0
+    preempted: int = 0
     refused_full: int = 0
     refused_large: int = 0
     prompt_tokens: int = 0

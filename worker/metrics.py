@@ -17,11 +17,6 @@ from worker.truth import counters, storage_counters
 Read = Callable[[RankRunner], float]
 
 
-def _usage(runner: RankRunner) -> float:
-    device = runner.engine.tree.device
-    return 1 - device.free / device.capacity
-
-
 def _cached(runner: RankRunner) -> int:
     read = runner.engine.counters
     return read.cached_device_tokens + read.cached_host_tokens + read.cached_storage_tokens
@@ -32,6 +27,8 @@ def _hit_rate(runner: RankRunner) -> float:
     return _cached(runner) / prompt_tokens if prompt_tokens else 0.0
 
 
+_USAGE: Read = attrgetter("engine.cache.usage")
+_PREEMPTED: Read = attrgetter("engine.counters.preempted")
 _RUNNING: Read = attrgetter("engine.num_running")
 _WAITING: Read = attrgetter("engine.num_waiting")
 _PROMPT: Read = attrgetter("engine.counters.prompt_tokens")
@@ -40,20 +37,22 @@ _GENERATED: Read = attrgetter("engine.counters.generated_tokens")
 _GAUGES: tuple[tuple[str, str, Read], ...] = (
     ("sglang:num_running_reqs", "Requests with device slots.", _RUNNING),
     ("sglang:num_queue_reqs", "Requests that wait.", _WAITING),
-    ("sglang:token_usage", "Share of the device pool in use, cached tokens included.", _usage),
+    ("sglang:token_usage", "Share of the device pool in use, cached tokens included.", _USAGE),
     ("sglang:cache_hit_rate", "Cached share of all prompt tokens.", _hit_rate),
     ("vllm:num_requests_running", "Requests with device slots.", _RUNNING),
     ("vllm:num_requests_waiting", "Requests that wait.", _WAITING),
     (
         "vllm:kv_cache_usage_perc",
         "Share of the device pool in use, cached tokens included.",
-        _usage,
+        _USAGE,
     ),
 )
 _COUNTERS: tuple[tuple[str, str, Read], ...] = (
     ("sglang:prompt_tokens", "Prompt tokens of admitted requests.", _PROMPT),
     ("sglang:generation_tokens", "Tokens generated.", _GENERATED),
     ("sglang:cached_tokens", "Prompt tokens that were cached.", _cached),
+    ("sglang:num_retractions", "Requests that lost their slots, each time.", _PREEMPTED),
+    ("vllm:num_preemptions", "Requests that lost their slots, each time.", _PREEMPTED),
     ("vllm:prompt_tokens", "Prompt tokens of admitted requests.", _PROMPT),
     ("vllm:generation_tokens", "Tokens generated.", _GENERATED),
     ("vllm:prefix_cache_queries", "Prompt tokens looked up.", _PROMPT),

@@ -7,7 +7,6 @@ from worker.rank import RankRunner
 from worker.remote_storage import RemoteStorage
 from worker.request import EngineRequest
 from worker.storage import Storage
-from worker.tree import CacheKey
 
 
 class RankSet:
@@ -38,12 +37,10 @@ class RankSet:
         self, runner: RankRunner, request: EngineRequest
     ) -> AsyncIterator[None]:
         """What a storage in another process holds of the prompt, as long as the engine may ask for it."""
-        prefetcher = runner.engine.prefetcher
-        if prefetcher is None or not isinstance(self.storage, RemoteStorage):
+        if not isinstance(self.storage, RemoteStorage):
             yield
             return
-        key = CacheKey(request.prompt, request.extra_key, request.cache_salt)
-        async with self.storage.at_hand(prefetcher.lookup_pages(key)):
+        async with self.storage.at_hand(runner.engine.cache.lookup_pages(request)):
             yield
 
     def cut_answers(self) -> None:

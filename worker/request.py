@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from worker.prefetch import Prefetch
-from worker.tree import CacheKey, LoadBack, Node
+from worker.tree import CacheKey
 
 
 class FinishReason(StrEnum):
@@ -85,12 +84,11 @@ class Sequence:
         tokens: prompt, then what was generated.
         answer: the tokens to come.
         computed: leading tokens whose KV is on the device.
-        node, locked_tokens: the locked part of the tree and its length; None = nothing is locked.
-        owned_tokens: reserved device slots beyond it.
-        counted_tokens: length of the latest insert; a request hits each page once.
-        refilled_tokens: brought to host from storage for this request.
-        prefetch: fetch that the request waits for.
-        load_back: copy that its prefill waits for.
+        target: leading tokens that are computed before the next one comes out: all that there were at
+            its admission.
+        copied_tokens: on their way to the device; its prefill waits for them.
+        usage: of its first admission.
+        num_preempted: how often it lost its slots.
         is_cancelled: nobody waits for the answer; it ends with the running batch.
     """
 
@@ -99,15 +97,16 @@ class Sequence:
     tokens: list[int]
     answer: Iterator[int]
     computed: int = 0
-    node: Node | None = None
-    locked_tokens: int = 0
-    owned_tokens: int = 0
-    counted_tokens: int = 0
-    refilled_tokens: int = 0
+    target: int = 0
+    copied_tokens: int = 0
     usage: Usage = field(default_factory=lambda: Usage(0))
-    prefetch: Prefetch | None = None
-    load_back: LoadBack | None = None
+    num_preempted: int = 0
     is_cancelled: bool = False
+
+    @property
+    def id(self) -> str:
+        """Id of the request."""
+        return self.request.request_id
 
     @property
     def num_prompt(self) -> int:
@@ -116,13 +115,18 @@ class Sequence:
 
     @property
     def num_uncomputed(self) -> int:
-        """Prompt tokens still to be prefilled."""
-        return self.num_prompt - self.computed
+        """Tokens still to be prefilled."""
+        return self.target - self.computed
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the answer has its length."""
-        return len(self.tokens) - self.num_prompt >= self.request.max_new_tokens
+    def num_generated(self) -> int:
+        """Tokens of the answer so far."""
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def num_to_come(self) -> int:
+        """Tokens of the answer that are still to come."""
+        return self.request.max_new_tokens - self.num_generated
 
     def key(self, num_tokens: int) -> CacheKey:
         """Cache key of the leading ``num_tokens``."""

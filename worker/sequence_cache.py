@@ -5,16 +5,50 @@ A sequence in the engine holds a locked prefix of the tree and device slots of i
     0 ───── locked_tokens ────── computed ───── locked + owned
     │ in the tree, shared │ own slots, filled │ own slots, empty │
 
-All slots that the whole answer will need are reserved at admission, so a running request never waits
-and is never preempted.
+Slots for the tokens there are, the prompt's, are reserved at admission; those of the answer come page by page
+as it grows. A request that is retracted gives its own slots back: what they held is lost, what lies
+in the tree stays there and is hit when it is admitted anew.
 """
 
+from dataclasses import dataclass
+
+from worker.prefetch import Prefetch
 from worker.request import Sequence, Usage
-from worker.tree import CacheKey, Match, Node, TreeCore
+from worker.tree import CacheKey, LoadBack, Match, Node, TreeCore
+
+CLIPPED_ANSWER = 4_096
+"""More tokens than this of an answer to come are not waited for at admission."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """What one request holds.
+
+    Attributes:
+        node, locked_tokens: the locked part of the tree and its length; None = nothing is locked.
+        owned_tokens: reserved device slots beyond it.
+        counted_tokens: length of the latest insert; a request hits each page once.
+        refilled_tokens: brought to host from storage for this request.
+        prefetch: fetch that the request waits for.
+        load_back: copy that its prefill waits for.
+    """
+
+    node: Node | None = None
+    locked_tokens: int = 0
+    owned_tokens: int = 0
+    counted_tokens: int = 0
+    refilled_tokens: int = 0
+    prefetch: Prefetch | None = None
+    load_back: LoadBack | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Device slots that it locks or owns."""
+        return self.locked_tokens + self.owned_tokens
 
 
 class SequenceCache:
-    """Admits, extends and ends sequences; O(tokens) each."""
+    """Admits, extends, retracts and ends sequences; O(tokens) each."""
 
     def __init__(self, tree: TreeCore) -> None:
         self._tree = tree
@@ -22,102 +56,127 @@ class SequenceCache:
     @property
     def capacity(self) -> int:
         """Device slots that one request can have at most."""
-        return self._whole_pages(self._tree.device.capacity)
+        size = self._tree.config.page_size
+        return self._tree.device.capacity // size * size
 
-    def slots_needed(self, num_prompt: int, max_new_tokens: int) -> int:
-        """Device slots of a whole request; the last token of an answer is never computed."""
-        page_size = self._tree.config.page_size
-        return self._whole_pages(num_prompt + max_new_tokens - 1 + page_size - 1)
+    def slots_needed(self, num_tokens: int) -> int:
+        """Device slots of so many tokens, in whole pages."""
+        size = self._tree.config.page_size
+        return -(-num_tokens // size) * size
 
-    def admit(self, sequence: Sequence) -> bool:
-        """Lock the cached prefix, load back its host part, reserve the rest.
+    def admit(self, sequence: Sequence, hold: Hold, headroom: int) -> bool:
+        """Lock the cached prefix, load back its host part, reserve slots for the other tokens there are.
 
-        At least one prompt token stays to be computed. Sets ``load_back`` where a copy is to be waited
-        for, and ``usage``.
+        There must be room for the answer as well, and for ``headroom`` tokens, though neither is reserved.
 
         Returns:
             False, with nothing held, if the device pool has no room now.
         """
-        key = sequence.key(sequence.num_prompt - 1)
-        total = self.slots_needed(sequence.num_prompt, sequence.request.max_new_tokens)
+        key = sequence.key(len(sequence.tokens) - 1)
         match = self._tree.match(key)
         self._tree.lock(match.device_node)
         self._tree.lock_host(match.node)
-        load_back = None
-        owned = self._reserve(total - match.tokens)
-        if owned is not None and match.host_tokens:
-            load_back = self._tree.load_back(match)
-            if load_back is None:
-                owned = self._reserve(match.host_tokens, besides=owned)
+        is_held = self._has_room(sequence, match, headroom) and self._hold(sequence, hold, match)
         self._tree.unlock_host(match.node)
-        if owned is None:
+        if not is_held:
             self._tree.unlock(match.device_node)
             return False
-        sequence.node, sequence.locked_tokens = match.device_node, match.device_tokens
-        if load_back is not None:
-            self._relock(sequence, key)
-        sequence.load_back = load_back
-        sequence.owned_tokens = owned
-        sequence.computed = sequence.locked_tokens
-        sequence.usage = _usage(sequence, match)
-        assert sequence.locked_tokens + owned == total, "a load back brought another length"
+        hold.node, hold.locked_tokens = match.device_node, match.device_tokens
+        if hold.load_back is not None:
+            self._relock(hold, key)
+            sequence.copied_tokens = hold.load_back.num_tokens
+        sequence.computed = hold.locked_tokens
+        if not sequence.num_preempted:
+            sequence.usage = _usage(sequence, hold, match)
         return True
 
-    def finish_load_back(self, sequence: Sequence) -> None:
-        """The copy that the prefill waited for is complete."""
-        if sequence.load_back is not None:
-            self._tree.finish_load_back(sequence.load_back)
-            sequence.load_back = None
+    def grow(self, sequence: Sequence, hold: Hold) -> bool:
+        """Have a slot for the next token; False where the device pool has none."""
+        if sequence.computed < hold.num_tokens:
+            return True
+        size = self._tree.config.page_size
+        if not self._tree.reserve(size):
+            return False
+        hold.owned_tokens += size
+        return True
 
-    def extend(self, sequence: Sequence) -> None:
+    def extend(self, sequence: Sequence, hold: Hold) -> None:
         """Cache the whole pages computed so far; the request goes on."""
-        before = sequence.node
-        length = self._whole_pages(sequence.computed)
-        if before is None or length <= sequence.locked_tokens:
+        self._finish_load_back(sequence, hold)
+        before, length = hold.node, self._whole_pages(sequence.computed)
+        if before is None or length <= hold.locked_tokens:
             return
-        sequence.node = self._insert(sequence, length)
-        self._tree.lock(sequence.node)
+        hold.node = self._insert(sequence, hold, length)
+        self._tree.lock(hold.node)
         self._tree.unlock(before)
-        sequence.locked_tokens = length
+        hold.locked_tokens = length
 
-    def end(self, sequence: Sequence) -> None:
-        """Cache the whole pages computed, and give back everything that the sequence holds."""
-        if sequence.node is None:
+    def retract(self, sequence: Sequence, hold: Hold) -> None:
+        """Give back everything that the sequence holds; what is not in the tree is lost."""
+        if hold.node is None:
             return
-        self.finish_load_back(sequence)
+        self._finish_load_back(sequence, hold)
+        self._tree.release(hold.owned_tokens)
+        self._tree.unlock(hold.node)
+        hold.node, hold.locked_tokens, hold.owned_tokens = None, 0, 0
+        sequence.computed = 0
+
+    def end(self, sequence: Sequence, hold: Hold) -> None:
+        """Cache the whole pages computed, and give back everything that the sequence holds."""
+        if hold.node is None:
+            return
+        self._finish_load_back(sequence, hold)
         length = self._whole_pages(sequence.computed)
-        if length > sequence.locked_tokens:
-            self._insert(sequence, length)
-        self._tree.release(sequence.owned_tokens)
-        self._tree.unlock(sequence.node)
-        sequence.node, sequence.locked_tokens, sequence.owned_tokens = None, 0, 0
+        if length > hold.locked_tokens:
+            self._insert(sequence, hold, length)
+        self.retract(sequence, hold)
 
-    def _reserve(self, num_tokens: int, besides: int = 0) -> int | None:
-        """Slots held with ``num_tokens`` more; None, with none held, where there is no room."""
-        if self._tree.reserve(num_tokens):
-            return besides + num_tokens
-        self._tree.release(besides)
-        return None
+    def _has_room(self, sequence: Sequence, match: Match, headroom: int) -> bool:
+        """Whether all of the answer would fit beside what others are expected to take."""
+        to_come = min(sequence.num_to_come, CLIPPED_ANSWER)
+        total = self.slots_needed(len(sequence.tokens) + to_come - 1)
+        return total - match.device_tokens + headroom <= self._tree.room
 
-    def _relock(self, sequence: Sequence, key: CacheKey) -> None:
+    def _hold(self, sequence: Sequence, hold: Hold, match: Match) -> bool:
+        """Take slots for what the match leaves to be computed, and load back its host part."""
+        owned = self.slots_needed(len(sequence.tokens)) - match.tokens
+        if not self._tree.reserve(owned):
+            return False
+        if match.host_tokens:
+            hold.load_back = self._tree.load_back(match)
+            if hold.load_back is None:
+                if not self._tree.reserve(match.host_tokens):
+                    self._tree.release(owned)
+                    return False
+                owned += match.host_tokens
+        hold.owned_tokens = owned
+        return True
+
+    def _finish_load_back(self, sequence: Sequence, hold: Hold) -> None:
+        """The copy that the prefill waited for is complete."""
+        if hold.load_back is not None:
+            self._tree.finish_load_back(hold.load_back)
+            hold.load_back, sequence.copied_tokens = None, 0
+
+    def _relock(self, hold: Hold, key: CacheKey) -> None:
         """Move the lock to the deeper prefix that a load back has brought to the device."""
-        before = sequence.node
+        before = hold.node
         match = self._tree.match(key)
         self._tree.lock(match.device_node)
         if before is not None:
             self._tree.unlock(before)
-        sequence.node, sequence.locked_tokens = match.device_node, match.device_tokens
+        hold.node, hold.locked_tokens = match.device_node, match.device_tokens
 
-    def _insert(self, sequence: Sequence, length: int) -> Node:
-        owned = length - sequence.locked_tokens
-        sequence.owned_tokens -= owned
+    def _insert(self, sequence: Sequence, hold: Hold, length: int) -> Node:
+        owned = length - hold.locked_tokens
+        hold.owned_tokens -= owned
         result = self._tree.insert(
             sequence.key(length),
             owned_tokens=owned,
             session_id=sequence.request.session_id,
-            counted_tokens=sequence.counted_tokens,
+            counted_tokens=hold.counted_tokens,
         )
-        sequence.counted_tokens = length
+        hold.counted_tokens = length
         return result.node
 
     def _whole_pages(self, num_tokens: int) -> int:
@@ -125,7 +184,7 @@ class SequenceCache:
         return num_tokens // page_size * page_size
 
 
-def _usage(sequence: Sequence, match: Match) -> Usage:
-    loaded = sequence.locked_tokens - match.device_tokens
-    refilled = min(loaded, sequence.refilled_tokens)
+def _usage(sequence: Sequence, hold: Hold, match: Match) -> Usage:
+    loaded = hold.locked_tokens - match.device_tokens
+    refilled = min(loaded, hold.refilled_tokens)
     return Usage(sequence.num_prompt, match.device_tokens, loaded - refilled, refilled)

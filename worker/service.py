@@ -103,7 +103,7 @@ async def running_worker(
             try:
                 storage = await _open_storage(config, stack)
             except OSError as error:
-                if error.strerror is None:  # a store's server cannot be reached, which it says itself
+                if error.strerror is None:  # a store's server cannot be reached: it says so itself
                     raise
                 why = f"{config.storage}: {error.strerror.lower()}"
                 raise StorageUnusableError(why) from error

@@ -18,7 +18,6 @@ from dataclasses import asdict
 from typing import Any
 
 from protocol import EngineHash
-from worker.prefetch import PrefetchCounters, PrefetchSkip
 from worker.rank import RankRunner
 from worker.ranks import RankSet
 
@@ -35,46 +34,25 @@ def storage_counters(ranks: RankSet) -> dict[str, int] | None:
 
 def counters(runner: RankRunner) -> dict[str, int]:
     """Every counter of one rank by name."""
-    engine, prefetcher = runner.engine, runner.engine.prefetcher
-    values: dict[str, int] = asdict(engine.counters)
-    values |= {f"tree_{name}": value for name, value in asdict(engine.tree.counters).items()}
+    values: dict[str, int] = asdict(runner.engine.counters) | runner.engine.cache.counters()
     values["engine_failures"] = runner.num_failures
-    values["tokens_refilled"] = engine.tree.counters.refilled
-    values["storage_tokens_written"] = engine.backups.stored_tokens
-    values |= _prefetch_counters(prefetcher.counters if prefetcher else PrefetchCounters())
     if runner.publisher is not None:
         published = asdict(runner.publisher.counters)
         values |= {f"events_{name}": value for name, value in published.items()}
     return values
 
 
-def _prefetch_counters(read: PrefetchCounters) -> dict[str, int]:
-    skipped = {f"prefetches_skipped_{reason}": read.skipped[reason] for reason in PrefetchSkip}
-    return skipped | {
-        "prefetches": read.issued,
-        "storage_tokens_fetched": read.fetched_tokens,
-        "storage_tokens_abandoned": read.abandoned_tokens,
-    }
-
-
 def _rank(runner: RankRunner) -> dict[str, Any]:
     engine = runner.engine
-    tree, prefetcher = engine.tree, engine.prefetcher
-    truth = tree.residency()
+    held = {medium: _hashes(hashes) for medium, hashes in engine.cache.residency().items()}
     return {
         "dp_rank": runner.dp_rank,
-        "GPU": _hashes(truth.device),
-        "CPU_PINNED": _hashes(truth.host),
-        "CPU_PINNED_in_flight": _hashes(truth.host_in_flight),
+        **held,
         "last_seq": runner.publisher.last_seq if runner.publisher is not None else None,
         "is_idle": engine.is_idle,
         "num_running": engine.num_running,
         "num_waiting": engine.num_waiting,
-        "gpu_capacity": tree.device.capacity,
-        "gpu_free": tree.device.free,
-        "host_capacity": tree.host.capacity if tree.host is not None else 0,
-        "host_free": tree.host.free if tree.host is not None else 0,
-        "storage_fetches_in_flight_tokens": prefetcher.in_flight_tokens if prefetcher else 0,
+        **engine.cache.pools(),
         "counters": counters(runner),
     }
 

@@ -23,6 +23,8 @@ def check_structure(structure: Structure) -> None:
         _check_digests(node)
         _check_locks(node)
     _check_copies(structure, nodes)
+    locked = sum(structure.num_tokens(node) for node in nodes if node.device_locks)
+    assert structure.locked_tokens == locked, f"{structure.locked_tokens} locked, not {locked}"
     structure.victims.check(nodes)
 
 

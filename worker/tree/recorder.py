@@ -48,6 +48,10 @@ class EventRecorder:
         self._is_enabled = is_enabled
         self._queue: list[_Stored | _Removed | AllBlocksCleared] = []
 
+    def __len__(self) -> int:
+        """Events in the queue."""
+        return len(self._queue)
+
     @property
     def is_enabled(self) -> bool:
         """Whether anything is recorded."""

@@ -19,12 +19,14 @@ class Structure:
     """Shape, access order and locks of one tree.
 
     ``copies`` maps a copy in flight to the nodes it covers, top down; a split adds the upper part.
+    ``locked_tokens`` are the device slots of locked nodes.
     """
 
     def __init__(self, config: TreeConfig, victims: Victims) -> None:
         self.config = config
         self.victims = victims
         self.copies: dict[int, list[Node]] = {}
+        self.locked_tokens = 0
         self._clock = 0
         self.root = Node(None, PLAIN, [])
         self.root.is_on_device = True
@@ -124,6 +126,7 @@ class Structure:
         for ancestor in node.path():
             ancestor.device_locks += 1
             if ancestor.device_locks == 1:
+                self.locked_tokens += self.num_tokens(ancestor)
                 self.victims.refresh(ancestor)
 
     def unlock(self, node: Node) -> None:
@@ -133,6 +136,7 @@ class Structure:
                 raise ValueError("the node is not locked")
             ancestor.device_locks -= 1
             if ancestor.device_locks == 0:
+                self.locked_tokens -= self.num_tokens(ancestor)
                 self.victims.refresh(ancestor)
 
     def begin_copy(self, nodes: list[Node]) -> int:

@@ -1,0 +1,195 @@
+"""SGLang's cache of one rank: the tree core, the requests on it, and the copies between its tiers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from protocol import EngineHash, EngineModel, KvEvent
+from worker.backups import BackupQueue
+from worker.prefetch import PrefetchCounters, Prefetcher, PrefetchLimits, PrefetchSkip
+from worker.request import EngineRequest, Sequence
+from worker.sequence_cache import Hold, SequenceCache
+from worker.storage import Storage
+from worker.tree import CacheKey, StoragePage, TreeConfig, TreeCore
+
+
+class TreeCache:
+    """An ``EngineCache`` over the tree core.
+
+    Attributes:
+        prefetcher: None where there is no storage, or no host tier for what it holds.
+        backups: copies to host in flight.
+    """
+
+    def __init__(
+        self,
+        config: TreeConfig,
+        model: EngineModel,
+        limits: PrefetchLimits,
+        storage: Storage | None = None,
+    ) -> None:
+        self.tree = TreeCore(config)
+        self.prefetcher: Prefetcher | None = None
+        if storage is not None and config.has_host_tier:
+            self.prefetcher = Prefetcher(self.tree, storage, model, limits)
+        self.backups = BackupQueue(self.tree, storage, model)
+        self._sequences = SequenceCache(self.tree)
+        self._holds: dict[str, Hold] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Device slots that one request can have at most."""
+        return self._sequences.capacity
+
+    @property
+    def usage(self) -> float:
+        """Share of the device pool in use, cached tokens included."""
+        return self.tree.device.held / self.tree.device.capacity
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no copy to host is in flight."""
+        return not self.backups
+
+    @property
+    def num_events(self) -> int:
+        """Events that wait for ``take_events``."""
+        return self.tree.num_events
+
+    def slots_needed(self, num_tokens: int) -> int:
+        """Device slots of so many tokens, in whole pages."""
+        return self._sequences.slots_needed(num_tokens)
+
+    def arrive(self, sequence: Sequence, now: float) -> None:
+        """Fetch from storage what it holds of the prompt and the tree does not."""
+        hold = self._holds[sequence.id] = Hold()
+        if self.prefetcher is not None:
+            hold.prefetch = self.prefetcher.issue(sequence.key(sequence.num_prompt), now)
+
+    def is_ready(self, sequence: Sequence) -> bool:
+        """Whether its fetch is over."""
+        return self._holds[sequence.id].prefetch is None
+
+    def admit(self, sequence: Sequence, headroom: int) -> bool:
+        """Lock and reserve; see ``SequenceCache.admit``."""
+        return self._sequences.admit(sequence, self._holds[sequence.id], headroom)
+
+    def plan(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Have a slot for the next token; those of a prefill are reserved."""
+        assert num_tokens == 1 or sequence.num_uncomputed >= num_tokens, "no slots are reserved"
+        return self._sequences.grow(sequence, self._holds[sequence.id])
+
+    def extend(self, sequence: Sequence) -> None:
+        """Cache the whole pages computed so far."""
+        self._sequences.extend(sequence, self._holds[sequence.id])
+
+    def retract(self, sequence: Sequence) -> None:
+        """Unlock, and give back its own slots."""
+        self._sequences.retract(sequence, self._holds[sequence.id])
+
+    def end(self, sequence: Sequence) -> None:
+        """Cache what was computed, and drop a fetch that nobody waits for any more."""
+        hold = self._holds.pop(sequence.id, None)
+        if hold is None:
+            return
+        if hold.prefetch is not None and self.prefetcher is not None:
+            self.prefetcher.drop(hold.prefetch)
+        self._sequences.end(sequence, hold)
+
+    def note(self, now: float) -> None:
+        """Take up the copies to host that the tree has issued since."""
+        self.backups.note(now)
+
+    def settle(self, now: float) -> bool:
+        """Acknowledge the copies that are complete, and end the fetches that are due."""
+        has_settled = self.backups.acknowledge_due(now)
+        if self.prefetcher is None:
+            return has_settled
+        for hold in self._holds.values():
+            prefetch = hold.prefetch
+            if prefetch is not None and self.prefetcher.is_due(prefetch, now):
+                hold.refilled_tokens = self.prefetcher.settle(prefetch, now)
+                hold.prefetch = None
+                has_settled = True
+        return has_settled
+
+    def next_due(self) -> float | None:
+        """When the next copy or fetch is due."""
+        due = [self.backups.next_due()]
+        if self.prefetcher is not None:
+            due.append(self.prefetcher.next_due())
+        return min((time for time in due if time is not None), default=None)
+
+    def reset(self) -> None:
+        """Empty the tree; copies in flight are void."""
+        self.tree.reset()
+        self.backups.clear()
+
+    def take_events(self) -> list[KvEvent]:
+        """Hand over what the tree has recorded."""
+        return self.tree.take_events()
+
+    def lookup_pages(self, request: EngineRequest) -> list[StoragePage]:
+        """Every page that a fetch for the request may ask for."""
+        if self.prefetcher is None:
+            return []
+        key = CacheKey(request.prompt, request.extra_key, request.cache_salt)
+        return self.prefetcher.lookup_pages(key)
+
+    def residency(self) -> Mapping[str, Iterable[EngineHash]]:
+        """Event hashes by medium, and those of copies in flight, which are announced by none."""
+        truth = self.tree.residency()
+        return {
+            "GPU": truth.device,
+            "CPU_PINNED": truth.host,
+            "CPU_PINNED_in_flight": truth.host_in_flight,
+        }
+
+    def pools(self) -> Mapping[str, int]:
+        """Device and host pool, and what fetches in flight have reserved of the latter."""
+        device, host = self.tree.device, self.tree.host
+        return {
+            "gpu_capacity": device.capacity,
+            "gpu_free": device.free,
+            "host_capacity": host.capacity if host is not None else 0,
+            "host_free": host.free if host is not None else 0,
+            "storage_fetches_in_flight_tokens": self.prefetcher.in_flight_tokens
+            if self.prefetcher is not None
+            else 0,
+        }
+
+    def counters(self) -> dict[str, int]:
+        """What tree, copies and fetches have counted."""
+        tree = asdict(self.tree.counters)
+        values: dict[str, int] = {f"tree_{name}": value for name, value in tree.items()}
+        values["tokens_refilled"] = self.tree.counters.refilled
+        values["storage_tokens_written"] = self.backups.stored_tokens
+        read = PrefetchCounters() if self.prefetcher is None else self.prefetcher.counters
+        return values | _prefetch_counters(read)
+
+    def check(self) -> None:
+        """Verify tree, copies and fetches, and that every slot in use is a page of the tree or belongs
+        to a request or a fetch."""
+        self.tree.check()
+        self.backups.check()
+        if self.prefetcher is not None:
+            self.prefetcher.check()
+        residency, size = self.tree.residency(), self.tree.config.page_size
+        for hold in self._holds.values():
+            assert hold.node is not None or not hold.num_tokens, "slots without a place in the tree"
+        owned = sum(hold.owned_tokens for hold in self._holds.values())
+        held, cached = self.tree.device.held, len(residency.device) * size
+        assert held == cached + owned, f"{held} held, {cached} cached + {owned} owned"
+        if self.tree.host is not None:
+            cached = (len(residency.host) + len(residency.host_in_flight)) * size
+            fetched = self.prefetcher.in_flight_tokens if self.prefetcher is not None else 0
+            held = self.tree.host.held
+            assert held == cached + fetched, f"{held} held, {cached} cached + {fetched} fetched"
+
+
+def _prefetch_counters(read: PrefetchCounters) -> dict[str, int]:
+    skipped = {f"prefetches_skipped_{reason}": read.skipped[reason] for reason in PrefetchSkip}
+    return skipped | {
+        "prefetches": read.issued,
+        "storage_tokens_fetched": read.fetched_tokens,
+        "storage_tokens_abandoned": read.abandoned_tokens,
+    }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from kvroute.unrouted import why_unrouted
 from loadgen import CandidateView, DecisionView, RankNameView
 
 CAPTION = (
@@ -52,8 +53,7 @@ def decision_tables(decision: DecisionView, width: int) -> list[Table]:
 
 def reading(decision: DecisionView) -> str:
     """What was decided, and on what, in one paragraph."""
-    tokens = decision.prompt_tokens
-    prompt = "A prompt of unknown length" if tokens is None else f"{tokens:,} prompt tokens"
+    prompt = _prompt(decision)
     where = "nobody"
     if decision.chosen is not None:
         where = f"{decision.chosen.worker}/{decision.chosen.dp_rank}"
@@ -63,8 +63,21 @@ def reading(decision: DecisionView) -> str:
     rates = f" Learned rates: {', '.join(learned)}." if learned else ""
     return (
         f"{prompt} of {decision.model} ({decision.api}) would go to {where}: {decision.reason}, "
-        f"policy {decision.policy}.{others}{rates}"
+        f"policy {decision.policy}.{others}{rates}{_by_load(decision)}"
     )
+
+
+def _prompt(decision: DecisionView) -> str:
+    tokens = decision.prompt_tokens
+    if tokens is None:
+        return "A prompt of unknown length"
+    told = f"{tokens:,} prompt tokens"
+    return f"{told}, cut before its first image," if decision.is_cut else told
+
+
+def _by_load(decision: DecisionView) -> str:
+    reason = decision.unrouted_by
+    return "" if reason is None else f" By load alone: {why_unrouted(reason)}."
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:

@@ -22,13 +22,13 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    def main(  # noqa: PLR0913  # as its base
+    def main(  # as its base
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
         complete_var: str | None = None,
-        standalone_mode: bool = True,  # noqa: FBT001, FBT002
-        windows_expand_args: bool = True,  # noqa: FBT001, FBT002
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         """Run the command and end the process; a wrong command line in one line."""
@@ -37,9 +37,9 @@ class _Group(TyperGroup):
                 args,
                 prog_name,
                 complete_var,
-                False,
-                windows_expand_args,
-                **extra,  # noqa: FBT003
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
             )
         except UsageFault as error:
             if not standalone_mode:

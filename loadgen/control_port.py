@@ -50,7 +50,7 @@ class CandidateView(_View):
 
 
 class DecisionView(_View):
-    """One decision."""
+    """One decision. A dry run says why it has no tokens, and whether they end before an image."""
 
     request_id: str
     model: str
@@ -62,6 +62,8 @@ class DecisionView(_View):
     candidates: tuple[CandidateView, ...]
     excluded: dict[str, int] = {}
     rates: dict[str, str] = {}
+    unrouted_by: str | None = None
+    is_cut: bool = False
 
     @property
     def chosen_candidate(self) -> CandidateView | None:

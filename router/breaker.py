@@ -19,14 +19,13 @@ from enum import StrEnum
 
 from scoring.brain import OutcomeKind
 
-_FAULTS = frozenset(
-    {
-        OutcomeKind.WORKER_ERROR,
-        OutcomeKind.CONNECT_FAILED,
-        OutcomeKind.BROKEN_OFF,
-        OutcomeKind.TIMED_OUT,
-    }
-)
+_WORDS = {
+    OutcomeKind.WORKER_ERROR: "answered with an error of the server (5xx)",
+    OutcomeKind.CONNECT_FAILED: "could not connect",
+    OutcomeKind.BROKEN_OFF: "the answer broke off",
+    OutcomeKind.TIMED_OUT: "no answer in time",
+}
+_FAULTS = frozenset(_WORDS)
 _EARLY = 20  # trials before the cool-down is over, in the time that it takes
 _SUCCESSES = frozenset({OutcomeKind.COMPLETED, OutcomeKind.CLIENT_ERROR, OutcomeKind.BUSY})
 
@@ -54,6 +53,7 @@ class Breaker:
     __slots__ = (
         "_cool_down_s",
         "_is_unreachable",
+        "_last_fault",
         "_limits",
         "_opened_at",
         "_tried_at",
@@ -68,6 +68,7 @@ class Breaker:
         self._cool_down_s = limits.cool_down_s
         self._opened_at = 0.0
         self._tried_at: float | None = None  # since it opened
+        self._last_fault: OutcomeKind | None = None
         self._is_unreachable = False  # when it opened, or at a probe since
         self.state = BreakerState.CLOSED
         self.num_faults = 0
@@ -78,6 +79,16 @@ class Breaker:
     def half_opens_at(self) -> float:
         """The end of the cool-down."""
         return self._opened_at + self._cool_down_s
+
+    @property
+    def why_open(self) -> str | None:
+        """What happened to the requests that opened it; None while it is closed."""
+        if self.state is BreakerState.CLOSED or self._last_fault is None:
+            return None
+        many = (
+            "the last request" if self.num_faults == 1 else f"{self.num_faults} requests in a row"
+        )
+        return f"{many} failed: {_WORDS[self._last_fault]}"
 
     @property
     def awaits_probe(self) -> bool:
@@ -96,6 +107,7 @@ class Breaker:
             self._close()
         elif kind in _FAULTS:
             self.num_faults += 1
+            self._last_fault = kind
             if self.state is BreakerState.HALF_OPEN or self.num_faults >= self._limits.num_faults:
                 self._open(kind, now)
 

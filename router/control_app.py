@@ -279,7 +279,8 @@ async def _dry_run(
     decision = parts.fleet.planner.explain(
         question, parts.fleet.clock(), all_candidates=all_candidates
     )
-    return orjson.dumps(decision_record(decision) | {"unrouted_by": _reason(read)})
+    of_prompt = {"unrouted_by": _reason(read), "is_cut": read.is_cut}
+    return orjson.dumps(decision_record(decision) | of_prompt)
 
 
 def _api_of_body(body: bytes) -> Api:

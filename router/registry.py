@@ -227,6 +227,7 @@ class Registry:
         record = self._records.get(worker)
         if record is None:
             return
+        record.probe_fault = None if fault is None else plain(fault)
         was_healthy = record.health.is_healthy
         record.health.record(is_ok=fault is None)
         record.breaker.probed(now, is_ok=fault is None)
@@ -235,10 +236,8 @@ class Registry:
                 logger.info("worker %s is healthy again", worker)
             else:
                 failures = record.health.num_failures
-                reason = plain(fault)
-                logger.warning(
-                    "worker %s is unhealthy: %s, %d probes in a row", worker, reason, failures
-                )
+                text = "worker %s is unhealthy: %s, %d probes in a row"
+                logger.warning(text, worker, record.probe_fault, failures)
                 self._outages.declare(worker)
         self._settle(record)
 

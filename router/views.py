@@ -339,7 +339,7 @@ def _worker_fields(record: WorkerRecord) -> dict[str, object]:
         "adapters": spec.adapters if spec else (),
         "storage_pool": spec and _pool_label(spec),
         "draining": record.is_draining,
-        "error": record.error,
+        "error": record.trouble,
     }
 
 

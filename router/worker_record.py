@@ -33,6 +33,7 @@ class WorkerRecord:
         discovered: None until it was reached.
         doubt: set where a request could not connect, so that the worker is probed soon.
         error: why the last attempt to learn it failed; None where it did not.
+        probe_fault: why the last probe of its health failed; None where it did not.
     """
 
     worker: WorkerId
@@ -45,6 +46,7 @@ class WorkerRecord:
     storage_pool: PoolName | None = None
     is_draining: bool = False
     error: str | None = None
+    probe_fault: str | None = None
     num_attempts: int = 0
     doubt: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,6 +65,13 @@ class WorkerRecord:
         if self.breaker.state is BreakerState.OPEN:
             return Exclusion.BREAKER_OPEN
         return None
+
+    @property
+    def trouble(self) -> str | None:
+        """The last cause of what is wrong with it; None where nothing is known to be."""
+        if self.health.is_healthy and self.breaker.state is BreakerState.OPEN:
+            return self.breaker.why_open
+        return self.probe_fault or self.error
 
     @property
     def state(self) -> WorkerState:

@@ -6,8 +6,11 @@ import re
 import pytest
 from rich.console import Console
 
-from kvroute.decision_table import decision_tables, shortened
+from kvroute.decision_table import decision_tables, reading, shortened
+from kvroute.unrouted import why_unrouted
 from loadgen import CandidateView, DecisionView, RankNameView
+from prompt import NoTokensReason
+from router.counters import UnroutedReason
 
 TERMS = {"queue": 1_234.5, "prefill": 12_345.6, "load_back": 48.25, "fetch": 0.0, "decode": 4.0}
 
@@ -124,3 +127,25 @@ def test_names_are_cut_where_they_stay_apart(
     names: list[str], width: int, expected: list[str]
 ) -> None:
     assert shortened(names, width) == expected
+
+
+@pytest.mark.parametrize("reason", [*NoTokensReason, *UnroutedReason])
+def test_why_there_are_no_tokens_is_said_in_words(reason: str) -> None:
+    nobody = decision(pod(0))
+    told = reading(nobody.model_copy(update={"prompt_tokens": None, "unrouted_by": reason}))
+    assert told.startswith("A prompt of unknown length")
+    assert f"({reason})." in told
+    assert why_unrouted(reason) != reason
+
+
+def test_a_reason_of_a_newer_router_is_shown_as_it_is() -> None:
+    told = reading(
+        decision(pod(0)).model_copy(update={"prompt_tokens": None, "unrouted_by": "new"})
+    )
+    assert told.endswith(" By load alone: new.")
+
+
+def test_where_a_prompt_was_cut_is_said() -> None:
+    told = reading(decision(pod(0)).model_copy(update={"is_cut": True}))
+    assert "prompt tokens, cut before its first image, of " in told
+    assert "By load alone" not in told

@@ -35,6 +35,7 @@ WORKERS = [
     {"worker": "w1", "state": "serving", "model": "m", "aliases": ["m2"], "adapters": [], "error": None},
     {"worker": "w2", "state": "draining", "model": "m"},
     {"worker": "w3", "state": "pending", "model": None, "error": "connection refused"},
+    {"worker": "w4", "state": "unhealthy", "model": "m", "error": "http://w4/health answers 503"},
 ]  # fmt: skip
 
 
@@ -108,12 +109,20 @@ async def test_no_router_ends_with_1() -> None:
     assert ended.stderr == "kvroute: cannot connect to http://127.0.0.1:1: connection refused\n"
 
 
+async def test_a_prompt_without_tokens_says_why() -> None:
+    unknown = DECISION | {"prompt_tokens": None, "unrouted_by": "no_tokenizer", "is_cut": False}
+    async with serving(ControlPort(unknown).handle) as url:
+        ended = await kvroute("explain", "hello", "--control-url", url)
+    assert "By load alone: no tokenizer of its model is known" in " ".join(ended.stdout.split())
+
+
 async def test_a_url_needs_no_scheme_and_workers_that_do_not_serve_are_named() -> None:
     async with serving(ControlPort().handle) as url:
         ended = await kvroute("explain", "hello", "--control-url", url.removeprefix("http://"))
     assert ended.code == 0, ended.stderr
     assert "not serving: w2: draining" in ended.stdout
     assert "not serving: w3: not learned yet (connection refused)" in ended.stdout
+    assert "not serving: w4: unhealthy (http://w4/health answers 503)" in ended.stdout
     assert "not serving: w1" not in ended.stdout
 
 

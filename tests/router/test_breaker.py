@@ -40,6 +40,14 @@ def test_which_outcomes_open_it(kind: OutcomeKind) -> None:
     assert (breaker.state is BreakerState.OPEN) is (kind in faults)
 
 
+def test_why_it_is_open_is_said_as_long_as_it_is() -> None:
+    breaker = opened(OutcomeKind.TIMED_OUT)
+    assert breaker.why_open == "3 requests in a row failed: no answer in time"
+    breaker.tick(5)
+    breaker.record(OutcomeKind.COMPLETED, now=5)
+    assert breaker.why_open is None
+
+
 def test_faults_count_in_a_row_only() -> None:
     breaker = Breaker(LIMITS)
     for _ in range(10):

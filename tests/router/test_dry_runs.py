@@ -13,6 +13,10 @@ from tests.router.brains import fleet
 from tests.router.control_port import control
 
 CHAT = {"messages": [{"role": "user", "content": "hello there"}]}
+IMAGE = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+PICTURE = {
+    "messages": [{"role": "user", "content": [{"type": "text", "text": "look at this"}, IMAGE]}]
+}
 
 
 async def test_a_dry_run_tells_where_and_why_and_books_nothing() -> None:
@@ -26,7 +30,9 @@ async def test_a_dry_run_tells_where_and_why_and_books_nothing() -> None:
                 decision = (await client.post("/debug/route", json=body)).json()
                 assert decision["chosen"] == {"worker": "w0", "dp_rank": 0}
                 assert decision["prompt_tokens"] > 0
-                assert decision["unrouted_by"] is None
+                assert (decision["unrouted_by"], decision["is_cut"]) == (None, False)
+            decision = (await client.post("/debug/route", json=PICTURE)).json()
+            assert (decision["unrouted_by"], decision["is_cut"]) == (None, True)
             named = await client.post("/debug/route?api=responses&all=1", json={"model": "m"})
             assert named.json()["api"] == "responses"
             assert named.json()["unrouted_by"] == "unsupported_api"

@@ -28,6 +28,7 @@ from router.registry import (
     UnknownWorkerError,
     WorkerExistsError,
 )
+from router.views import worker_view
 from router.worker_record import WorkerState
 from scoring import OutcomeKind, PlanRequest
 from tests.router.brains import TestFleet, described, fleet, source
@@ -44,6 +45,28 @@ def test_a_worker_takes_part_once_it_is_learned() -> None:
         assert record.state is WorkerState.SERVING
         assert (record.error, record.num_attempts) == (None, 0)
         assert one.plan() == "w0"
+
+
+def test_a_worker_that_is_not_well_tells_its_last_cause() -> None:
+    with fleet() as one:
+        one.learn("w0")
+        worker = WorkerId("w0")
+        record = one.registry.record(worker)
+        assert worker_view(record).error is None
+        for _ in range(3):
+            one.registry.probed(worker, "http://w0/health: connection\x1b refused", 1.0)
+        assert record.state is WorkerState.UNHEALTHY
+        assert "connection" in (worker_view(record).error or "")
+        assert "\x1b" not in (worker_view(record).error or "")
+        one.registry.probed(worker, "http://w0/health answers 503", 2.0)
+        assert worker_view(record).error == "http://w0/health answers 503"
+        one.registry.probed(worker, None, 3.0)
+        assert (record.state, worker_view(record).error) == (WorkerState.SERVING, None)
+        for _ in range(5):
+            one.registry.attempt_ended(Rank(worker), OutcomeKind.WORKER_ERROR, 4.0)
+        assert worker_view(record).state == "breaker_open"
+        told = "5 requests in a row failed: answered with an error of the server (5xx)"
+        assert worker_view(record).error == told
 
 
 def test_workers_without_endpoints_of_their_own_have_the_fleets() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from indexer.block_index import BlockIndex, Ref
 
 _MAX_UNSWEPT = 1_024  # beyond twice the marks
+_SHRUNK_AT_ONCE = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +24,10 @@ class _Run:
 
 
 class AgedMarks:
-    """Marks of one bit in one slot. At ``limit`` the oldest go, and are counted in ``num_dropped``."""
+    """Marks of one bit in one slot. At its share of ``limit`` the oldest go, and are counted in ``num_dropped``.
+
+    A share that shrinks is come down to bit by bit, with every further mark and every ``settle``.
+    """
 
     def __init__(self, index: BlockIndex, slot: int, bit: int, limit: int) -> None:
         self._index = index
@@ -67,10 +71,13 @@ class AgedMarks:
         self._run_of.update(dict.fromkeys(run.refs, run))
         self._runs.insert(place, run)
         self._num_listed += len(run.refs)
-        if len(self._run_of) > self._limit:
-            self._drop_oldest(len(self._run_of) - self._limit)
+        self._shrink(len(run.refs) + _SHRUNK_AT_ONCE)
         if self._num_listed > 2 * len(self._run_of) + _MAX_UNSWEPT:
             self._sweep()
+
+    def settle(self) -> None:
+        """Come nearer to a share that has shrunk; O(1)."""
+        self._shrink(_SHRUNK_AT_ONCE)
 
     def restore(self, refs: Sequence[Ref], at: float) -> None:
         """Set the bit on every block that has no mark, as of that time, which newer marks may have gone by.
@@ -162,6 +169,11 @@ class AgedMarks:
     def _marks_of(self, run: _Run) -> list[Ref]:
         get = self._run_of.get
         return [ref for ref in run.refs if get(ref) is run]
+
+    def _shrink(self, max_blocks: int) -> None:
+        excess = len(self._run_of) - self._index.share.of(self._limit)
+        if excess > 0:
+            self._drop_oldest(min(excess, max_blocks))
 
     def _drop_oldest(self, count: int) -> None:
         """Clear the oldest marks; the last blocks of a run go first."""

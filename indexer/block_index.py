@@ -20,6 +20,7 @@ from itertools import groupby, repeat
 from typing import NewType, cast
 
 from indexer.claim_ages import ClaimClock
+from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.prefix_walk import PrefixWalk, Run, SharedBits, with_shared
 from indexer.retired_slots import RetiredSlots
 from indexer.slot_bits import SLOT, STRIDE
@@ -50,11 +51,15 @@ class Space:
 class BlockIndex:
     """All blocks of the fleet. Pure; one owner.
 
+    Args:
+        share: what each slot's owner may keep beside its claims.
+
     Attributes:
         has_salts: a key space with a salt was ever opened: not all prompts are of one namespace.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: FleetShare = UNSHARED) -> None:
+        self.share = share
         self._spaces: dict[KeySpace, Space] = {}
         self._numbered: dict[int, Space] = {}
         self._next_number = 0

@@ -12,16 +12,18 @@ import math
 from collections.abc import Sequence
 
 from indexer.block_index import KEY_MASK, Ref
+from indexer.fleet_share import UNSHARED, FleetShare
 
 
 class Departures:
-    """Blocks that left some tier of one rank. At least the last ``limit`` are remembered, give or take
-    one batch, and at most twice as many."""
+    """Blocks that left some tier of one rank. At least the last ones within a share of ``limit`` are
+    remembered, give or take one batch, and at most twice as many."""
 
-    __slots__ = ("_forgotten_at", "_limit", "_old", "_old_until", "_young")
+    __slots__ = ("_forgotten_at", "_limit", "_old", "_old_until", "_share", "_young")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: FleetShare = UNSHARED) -> None:
         self._limit = limit
+        self._share = share
         self._young = _Generation()
         self._old = _Generation()
         self._old_until = -math.inf
@@ -35,9 +37,14 @@ class Departures:
         young = self._young
         young.batches.append((now, refs))
         young.num_blocks += len(refs)
-        if young.num_blocks > self._limit:
-            self._forgotten_at, self._old_until = self._old_until, now
-            self._old, self._young = young, _Generation()
+        if young.num_blocks > self._share.of(self._limit):
+            self._turn(now)
+
+    def settle(self, now: float) -> None:
+        """Come down to a share that has shrunk, with the second call at the latest; O(1)."""
+        limit = self._share.of(self._limit)
+        if self._young.num_blocks > limit or self._old.num_blocks > 2 * limit:
+            self._turn(now)
 
     def forget(self, now: float) -> None:
         """Everything left, or may have: nothing is known of the time up to ``now``."""
@@ -52,6 +59,10 @@ class Departures:
     def may_have_left(self, ref: Ref, since: float) -> bool:
         """Whether the block left at that time or later, as far as is known."""
         return since <= self._forgotten_at or self.has_left(ref, since)
+
+    def _turn(self, now: float) -> None:
+        self._forgotten_at, self._old_until = self._old_until, now
+        self._old, self._young = self._young, _Generation()
 
     def check(self) -> None:
         """Verify the bound and the order of times."""

@@ -18,8 +18,8 @@ from indexer.rank_claims import RankClaims
 from indexer.slot_bits import HELD
 from protocol import KeySpace
 
-_MAX_PROMPTS = 1_024
-_MAX_BLOCKS = 262_144
+MAX_PROMPTS = 1_024
+MAX_BLOCKS = 262_144
 PROMPT_LAG_S = 2.0
 """How long after its first byte the stores of a request's prompt may be unheard."""
 ANSWER_LAG_S = 10.0
@@ -112,7 +112,7 @@ class _Alike:
 
 
 class Dispatches:
-    """The last 1,024 prompts of one rank, at most 262,144 blocks in all; the oldest go first.
+    """The last 1,024 prompts of one rank, at most a share of 262,144 blocks in all; the oldest go first.
 
     What a forgotten one may have computed is not known, so it explains everything that it can.
     """
@@ -146,7 +146,12 @@ class Dispatches:
             same = self._same[name] = _Alike()
         same.add(dispatch)
         self._num_blocks += len(keys)
-        while len(self._recent) > _MAX_PROMPTS or self._num_blocks > _MAX_BLOCKS:
+        self.settle_share()
+
+    def settle_share(self) -> None:
+        """Keep no more than the share, which may have shrunk; O(what has to go)."""
+        max_blocks = self._claims.index.share.of(MAX_BLOCKS)
+        while len(self._recent) > MAX_PROMPTS or self._num_blocks > max_blocks:
             self._forget_oldest()
 
     def begin(self, blocks: PromptBlocks, now: float) -> None:
@@ -223,8 +228,8 @@ class Dispatches:
     def check(self) -> None:
         """Verify the bounds, and that both views agree."""
         assert self._num_blocks == sum(len(dispatch.keys) for dispatch in self._recent)
-        assert len(self._recent) <= _MAX_PROMPTS
-        assert self._num_blocks <= _MAX_BLOCKS
+        assert len(self._recent) <= MAX_PROMPTS
+        assert self._num_blocks <= MAX_BLOCKS
         alike = [id(dispatch) for same in self._same.values() for dispatch in same.every]
         assert sorted(alike) == sorted(map(id, self._recent))
         for same in self._same.values():

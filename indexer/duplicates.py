@@ -27,7 +27,7 @@ class Duplicates:
     def __init__(self, claims: RankClaims, history: HostHistory, limit: int) -> None:
         self._claims = claims
         self._history = history
-        self.doubled: Remembered[int, int] = Remembered(limit)
+        self.doubled: Remembered[int, int] = Remembered(limit, claims.index.share)
 
     def note(self, tier: Tier, again: Sequence[tuple[EngineHash, Ref]]) -> None:
         """These hashes were stored again, and name these blocks. O(blocks)."""

@@ -15,6 +15,7 @@ from indexer.dump_format import LoadSkip, RankLine
 from indexer.eviction import Holder, evict_oldest
 from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
+from indexer.fleet_share import FleetShare
 from indexer.identity import ClaimSkip
 from indexer.limits import IndexLimits
 from indexer.lookups import LookupTable
@@ -25,7 +26,6 @@ from indexer.rank_book import RankBook
 from indexer.rank_load import LOADABLE, RankLoad
 from indexer.rank_matches import rank_matches
 from indexer.rank_state import IndexStats, RankState
-from indexer.rank_turns import RankTurns
 from indexer.same_cache import is_same_cache
 from indexer.snapshots import RankSnapshot
 from indexer.storage_pools import StoragePools
@@ -48,7 +48,6 @@ DEFAULT_INDEX_LIMITS = IndexLimits()
 DEFAULT_STORAGE_RULES = StorageRules()
 _SWEPT_AT_ONCE = 4_096
 _EVICTED_AT_ONCE = 1_024
-_TICKED_AT_ONCE = 256
 
 
 class FleetIndex:
@@ -60,13 +59,13 @@ class FleetIndex:
         storage: StorageRules = DEFAULT_STORAGE_RULES,
     ) -> None:
         self._limits = limits
-        self._blocks = BlockIndex()
+        self._share = FleetShare(limits.full_ranks)
+        self._blocks = BlockIndex(self._share)
         self._specs: dict[WorkerId, WorkerSpec] = {}
         self._books: dict[Rank, RankBook] = {}
         self._pools = StoragePools(self._blocks, limits, storage, self._drop_lookups)
         self._lookups = LookupTable(self._books, self._pools)
         self._board = FindingBoard(limits)
-        self._turns = RankTurns(_TICKED_AT_ONCE)
         self._skips: Counter[ClaimSkip] = Counter()
 
     # Membership
@@ -84,6 +83,7 @@ class FleetIndex:
                 if book.rank.worker == spec.worker:
                     book.rename(spec)
                     self._pools.settle(book)
+            self._share.num_holders = self._num_holders
             return
         self.remove_worker(spec.worker)
         self._specs[spec.worker] = spec
@@ -100,6 +100,7 @@ class FleetIndex:
             self._skips.update(book.ledger.skips)
             self._pools.detach(book)
             book.close()
+        self._share.num_holders = self._num_holders
 
     # What streams tell
 
@@ -248,16 +249,12 @@ class FleetIndex:
         return Trust.NONE if book is None else book.trust(now)
 
     def tick(self, now: float) -> None:
-        """Time passes: expire evidence, predictions and doubt. About four times a second.
-
-        O(256 ranks), and O(ranks) each time that every rank has had its turn.
-        """
+        """Time passes: expire evidence, predictions and doubt. About once a second."""
         self.sweep(_SWEPT_AT_ONCE)
-        for book in self._turns.take(self._books):
+        for book in self._books.values():
             book.tick(now)
         self._pools.tick(now)
-        if self._turns.is_round_over:
-            self._board.look(self._books.values(), now)
+        self._board.look(self._books.values(), now)
 
     def sweep(self, max_blocks: int) -> bool:
         """Clean up behind claims that were dropped at once; O(``max_blocks``). True when all is done."""
@@ -353,12 +350,17 @@ class FleetIndex:
         slots = [book.ledger.claims.slot for book in holders]
         assert len(slots) == len(set(slots)), "two ranks or pools share a slot"
         self._lookups.check()
+        assert self._share.num_holders == len(holders)
         for book in self._books.values():
             book.check()
         self._pools.check(self._books.values())
 
     def _holders(self) -> list[Holder]:
         return [*self._books.values(), *self._pools.books]
+
+    @property
+    def _num_holders(self) -> int:
+        return len(self._books) + self._pools.num_books
 
     def _drop_lookups(self) -> None:
         self._lookups.drop()
@@ -383,4 +385,5 @@ class FleetIndex:
         self._books[rank] = book
         self._lookups.drop()
         self._pools.settle(book)
+        self._share.num_holders = self._num_holders
         return book

@@ -60,10 +60,10 @@ class GroupLedger:
         self._tiers: dict[Tier, dict[EngineHash, Ref | None]] = {tier: {} for tier in Tier}
         clock = claims.index.clock
         self._ages = {tier: ClaimAges(clock, limits.age_grain) for tier in Tier}
-        self._names: Remembered[EngineHash, Ref] = Remembered(limits.remembered)
+        self._names: Remembered[EngineHash, Ref] = Remembered(limits.remembered, claims.index.share)
         self._unnamed = UnnamedHashes()
-        self._namesakes = Namesakes(limits.namesakes, skips)
-        self.parking = Parking(limits.orphans, limits.orphan_bytes)
+        self._namesakes = Namesakes(limits.namesakes, skips, claims.index.share)
+        self.parking = Parking(limits.orphans, limits.orphan_bytes, claims.index.share)
         self._duplicates = Duplicates(claims, history, limits.doubled)
         self.doubled = self._duplicates.doubled
         self.unnamed_left_at: float | None = None
@@ -302,6 +302,13 @@ class GroupLedger:
         oldest = list(islice(self._tiers[tier], max_blocks))
         self.remove(tier, oldest, now)
         return len(oldest)
+
+    def settle_share(self) -> None:
+        """Come down to a share that has shrunk; O(1), and O(what no longer fits) of what is parked."""
+        self._names.settle()
+        self.doubled.settle()
+        if dropped := self.parking.settle():
+            self._skips[ClaimSkip.ORPHAN_DROPPED] += dropped
 
     def forget_past(self) -> None:
         """Forget what was held before: the engine has started anew."""

@@ -18,6 +18,7 @@ store. Once may be a copy from the time before; so it is strange from the second
 
 from collections.abc import Collection, Iterable, Sequence
 
+from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.remembered import Remembered
 from protocol import EngineHash
 
@@ -25,7 +26,7 @@ from protocol import EngineHash
 class HostHistory:
     """Copies on HOST of one rank beyond those that its ledger holds.
 
-    At most ``limit`` hashes have further copies. At the bound nothing is known any more, until the rank
+    At most a share of ``limit`` hashes have further copies. At the bound nothing is known any more, until the rank
     begins anew: no removal is called strange then, and no hit judged. After missed stores the last
     ``limit`` hashes that left are remembered, and up to twice as many.
 
@@ -35,12 +36,15 @@ class HostHistory:
         may_outlast: a clear spoke of every tier, and what was held on HOST may be there all the same.
     """
 
-    __slots__ = ("_copies", "_gone", "_limit", "is_known", "is_overfull", "may_outlast")
+    __slots__ = ("_copies", "_gone", "_limit", "_share", "is_known", "is_overfull", "may_outlast")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: FleetShare = UNSHARED) -> None:
         self._limit = limit
+        self._share = share
         self._copies: dict[EngineHash, int] = {}
-        self._gone: Remembered[EngineHash, int] = Remembered(limit)  # → times removed in silence
+        self._gone: Remembered[EngineHash, int] = Remembered(
+            limit, share
+        )  # → times removed in silence
         self.is_known = True
         self.is_overfull = False
         self.may_outlast = False
@@ -74,10 +78,17 @@ class HostHistory:
         for block_hash in hashes:
             self._gone.add(block_hash, 0)
 
+    def settle_share(self) -> None:
+        """Come down to a share that has shrunk; O(1)."""
+        self._gone.settle()
+        if len(self._copies) > self._share.of(self._limit):
+            self.lose()
+            self.is_overfull = True
+
     def outlast(self, hashes: Collection[EngineHash]) -> None:
         """The ledger gives these up, though nobody said that they left HOST."""
         self.may_outlast = self.may_outlast or bool(hashes)
-        if len(hashes) > self._limit:
+        if len(hashes) > self._share.of(self._limit):
             self.lose()
         else:
             self.add(hashes)
@@ -89,7 +100,7 @@ class HostHistory:
         copies = self._copies
         for block_hash in hashes:
             copies[block_hash] = copies.get(block_hash, 0) + 1
-        if len(copies) > self._limit:
+        if len(copies) > self._share.of(self._limit):
             self.lose()
             self.is_overfull = True
 

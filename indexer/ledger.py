@@ -65,7 +65,7 @@ class RankLedger:
     ) -> None:
         self.skips: Counter[ClaimSkip] = Counter()
         self.claims = RankClaims(index, limits)
-        self.history = HostHistory(limits.host_copies)
+        self.history = HostHistory(limits.host_copies, index.share)
         self.unknown_removals: Counter[Tier] = Counter()
         self.last_removal_at: dict[Tier, float] = {}
         self.num_gpu_stored = 0
@@ -338,6 +338,14 @@ class RankLedger:
             for group in self._groups.values():
                 self.history.add(group.hashes(tier))
         self._clear_tier(tier, now)
+
+    def settle_share(self, now: float) -> None:
+        """Come nearer to a share of the bounds that has shrunk; about once a second."""
+        self.claims.settle_share(now)
+        self.history.settle_share()
+        self.links.settle()
+        for group in self._groups.values():
+            group.settle_share()
 
     def _refs(self, tier: Tier) -> list[Ref | None]:
         by_group = [group.refs(tier) for group in self._groups.values()]

@@ -8,8 +8,11 @@ class IndexLimits:
     """Sizes a rank and times in seconds. At each bound the oldest goes first, and is counted.
 
     Attributes:
-        orphans: parked blocks whose parent is unknown.
-        orphan_bytes: their tokens.
+        full_ranks: ranks and storage pools up to which each has the sizes a rank in full. With more of them each has an
+            equal share of what so many would have, and no fleet keeps more than those. What is beyond a share that
+            shrinks goes within minutes.
+        orphans: parked blocks whose parent is unknown, a cache group.
+        orphan_bytes: of their tokens.
         unresolved: blocks announced without tokens and not yet named otherwise.
         groups: cache groups that make claims.
         claims: hashes held on a tier, named or not, of all ranks together: a block that three ranks hold
@@ -47,6 +50,7 @@ class IndexLimits:
         finding_hold_s: a finding clears when its cause has not been seen for so long.
     """
 
+    full_ranks: int = 64
     orphans: int = 8_192
     orphan_bytes: int = 16 << 20
     unresolved: int = 8_192

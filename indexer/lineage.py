@@ -41,7 +41,7 @@ class Lineage:
         self._skips = skips
         self._names_every_salt = names_every_salt
         self.placement = Placement(index, model, skips)
-        self.links = ParentLinks(max_links)
+        self.links = ParentLinks(max_links, index.share)
 
     def store(self, group: GroupLedger, tier: Tier, event: BlockStored) -> None:
         """Hold the event's blocks, whose tokens it names. O(blocks), and O(tokens) where they are not known."""

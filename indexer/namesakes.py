@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from indexer.block_index import Ref
+from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.identity import ClaimSkip
 from protocol import EngineHash, Tier
 
@@ -14,12 +15,13 @@ _MAX_OF_ONE = 8
 
 
 class Namesakes:
-    """Of one cache group: at most ``limit`` hashes, and 8 further blocks of each; more are counted, not credited."""
+    """Of one cache group: at most a share of ``limit`` hashes, and 8 further blocks of each; more are counted, not credited."""
 
-    __slots__ = ("_limit", "_refs", "_skips")
+    __slots__ = ("_limit", "_refs", "_share", "_skips")
 
-    def __init__(self, limit: int, skips: Counter[ClaimSkip]) -> None:
+    def __init__(self, limit: int, skips: Counter[ClaimSkip], share: FleetShare = UNSHARED) -> None:
         self._limit = limit
+        self._share = share
         self._skips = skips
         self._refs: dict[tuple[Tier, EngineHash], list[Ref]] = {}
 
@@ -30,7 +32,7 @@ class Namesakes:
         """Let a hash that is held name one more block; False where it does so already, or at the bound."""
         refs = self._refs.get((tier, block_hash))
         if refs is None:
-            if len(self._refs) >= self._limit:
+            if len(self._refs) >= self._share.of(self._limit):
                 self._skips[ClaimSkip.NAMESAKE] += 1
                 return False
             refs = self._refs[tier, block_hash] = []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from indexer.block_index import Ref
+from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.prompt_blocks import PromptBlocks
 
 _Name: TypeAlias = tuple[str | None, str | None, int]
@@ -26,8 +27,9 @@ class ParentLinks:
     ``limit`` blocks together, and at least one.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: FleetShare = UNSHARED) -> None:
         self._limit = limit
+        self._share = share
         self._parents: OrderedDict[_Name, Ref | None] = OrderedDict()
         # each with the refs of the blocks before
         self._waiting: deque[tuple[PromptBlocks, Sequence[Ref], Sequence[int]]] = deque()
@@ -53,8 +55,15 @@ class ParentLinks:
         part, parents = blocks.part(first, last + 1), refs[first - 1 : last]
         self._waiting.append((part, parents, [i - first for i in chosen]))
         self._num_waiting += len(parents)
-        while self._num_waiting - len(self._waiting[0][1]) >= self._limit:
+        self.settle()
+
+    def settle(self) -> None:
+        """Keep no more than the share, which may have shrunk; O(what has to go)."""
+        limit = self._share.of(self._limit)
+        while self._waiting and self._num_waiting - len(self._waiting[0][1]) >= limit:
             self._num_waiting -= len(self._waiting.popleft()[1])
+        while len(self._parents) > limit:
+            self._parents.popitem(last=False)
 
     def get(self, local: int, adapter: str | None = None, salt: str | None = None) -> Ref | None:
         """The one block that precedes it; None where it is unknown or not one."""
@@ -84,5 +93,5 @@ class ParentLinks:
                 self._parents[name] = None
             return
         self._parents[name] = parent
-        if len(self._parents) > self._limit:
+        if len(self._parents) > self._share.of(self._limit):
             self._parents.popitem(last=False)

@@ -7,14 +7,16 @@ block wait under it. At the bounds the oldest pieces go.
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.identity import Piece
 from protocol import EngineHash
 
 
 class Parking:
-    """Parked pieces of one cache group of one rank, at most ``limit`` blocks with so many bytes of tokens."""
+    """Parked pieces of one cache group of one rank, at most a share of ``limit`` blocks and of ``max_bytes`` of tokens."""
 
-    def __init__(self, limit: int, max_bytes: int) -> None:
+    def __init__(self, limit: int, max_bytes: int, share: FleetShare = UNSHARED) -> None:
+        self._share = share
         self._limit = limit
         self._max_bytes = max_bytes
         self._num_bytes = 0
@@ -63,8 +65,13 @@ class Parking:
             self._by_local[local] = piece
         self.num_blocks += len(piece.hashes)
         self._num_bytes += len(piece.tokens)
+        return self.settle()
+
+    def settle(self) -> int:
+        """Keep no more than the share, which may have shrunk; returns how many blocks had to go. O(those)."""
+        limit, max_bytes = self._share.of(self._limit), self._share.of(self._max_bytes)
         dropped = 0
-        while self.num_blocks > self._limit or self._num_bytes > self._max_bytes:
+        while self.num_blocks > limit or self._num_bytes > max_bytes:
             oldest = next(iter(self._pieces.values()))
             self._remove(oldest)
             dropped += len(oldest.hashes)

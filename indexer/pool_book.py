@@ -99,7 +99,7 @@ class PoolBook:
         self._speaks = pool.name in rules.speaking
         self._is_live = self._speaks
         self._written: list[Ref] = []
-        self._names: Remembered[EngineHash, Ref] = Remembered(limits.pool_names)
+        self._names: Remembered[EngineHash, Ref] = Remembered(limits.pool_names, index.share)
         if self._speaks:
             self.ledger.claims.other_names = self._names
 
@@ -235,6 +235,9 @@ class PoolBook:
     def tick(self, now: float) -> None:
         """Expire what is too old."""
         self.ledger.claims.observed.expire(now - self._rules.inferred_ttl_s)
+        if self._index.share.is_scarce:
+            self._names.settle()
+            self.ledger.settle_share(now)
         self.ledger.drop_doubtful(now)
 
     def state(self) -> PoolState:

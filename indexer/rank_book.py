@@ -305,6 +305,9 @@ class RankBook:
         claims.observed.expire(now - ttl)
         claims.predicted.expire(now - limits.predicted_ttl_s)
         self.ledger.drop_doubtful(now)
+        if claims.index.share.is_scarce:
+            self.ledger.settle_share(now)
+            self.dispatches.settle_share()
         self.owed.parity.settle()
         self.audit.settle(now)
         self._purge(self.shortfalls.settle(now), now)

@@ -62,7 +62,7 @@ class RankClaims:
         self.observed = AgedMarks(index, self.slot, OBSERVED, limits.observed)
         self.predicted = AgedMarks(index, self.slot, PREDICTED, limits.predicted)
         self.doubtful = {tier: Doubts() for tier in Tier}
-        self.departures = {tier: Departures(limits.departures) for tier in Tier}
+        self.departures = {tier: Departures(limits.departures, index.share) for tier in Tier}
         self.duplicates: Counter[Tier] = Counter()
         self._shared: Counter[tuple[Tier, Ref]] = Counter()
         self.witness: StoreWitness | None = None
@@ -123,6 +123,13 @@ class RankClaims:
         """Go on with what losses have left to do; O(1). About once a second."""
         for doubts in self.doubtful.values():
             doubts.proceed(_DOUBTED_AT_ONCE)
+
+    def settle_share(self, now: float) -> None:
+        """Come nearer to a share of the bounds that has shrunk; O(1)."""
+        self.observed.settle()
+        self.predicted.settle()
+        for departures in self.departures.values():
+            departures.settle(now)
 
     def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[int]]:
         """Refs of a prompt's blocks, and this rank's bits on each."""

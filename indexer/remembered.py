@@ -8,20 +8,23 @@ price of one dictionary store.
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from indexer.fleet_share import UNSHARED, FleetShare
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """Two generations of at most ``limit`` entries each, give or take one batch.
+    """Two generations of at most a share of ``limit`` entries each, give or take one batch.
 
     ``young`` may be written directly where speed matters; ``turn`` then keeps the bound.
     """
 
-    __slots__ = ("_limit", "_old", "young")
+    __slots__ = ("_limit", "_old", "_share", "young")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: FleetShare = UNSHARED) -> None:
         self._limit = limit
+        self._share = share
         self.young: dict[K, V] = {}
         self._old: dict[K, V] = {}
 
@@ -47,8 +50,14 @@ class Remembered(Generic[K, V]):
 
     def turn(self) -> None:
         """Begin a new generation if the young one is full."""
-        if len(self.young) > self._limit:
+        if len(self.young) > self._share.of(self._limit):
             self._old, self.young = self.young, {}
+
+    def settle(self) -> None:
+        """Come down to a share that has shrunk, with the second call at the latest; O(1)."""
+        if len(self._old) > 2 * self._share.of(self._limit):
+            self._old = {}
+        self.turn()
 
     def clear(self) -> None:
         """Forget everything."""

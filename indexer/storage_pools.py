@@ -41,6 +41,11 @@ class StoragePools:
         """Every pool."""
         return self._pools.values()
 
+    @property
+    def num_books(self) -> int:
+        """How many pools there are."""
+        return len(self._pools)
+
     # Membership
 
     def settle(self, book: RankBook) -> None:

@@ -8,6 +8,7 @@ from indexer.stream_limits import StreamLimits
 from scoring import PlannerLimits
 from scripts.reference.docstrings import attributes, intro
 from scripts.reference.markdown import code, page, sentence, table
+from scripts.reference.memory import memory
 
 _INTRO = (
     "What is kept, how many, and how long; whatever reaches a bound is counted. Names end in their unit. "
@@ -35,4 +36,6 @@ def limits() -> str:
             sentence(intro(described)),
             table(("bound", "value", "meaning"), rows),
         ]
+        if described is IndexLimits:
+            parts += ["### The worst case in bytes", *memory(IndexLimits())]
     return page("Bounds", *parts)

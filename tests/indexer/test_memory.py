@@ -3,7 +3,7 @@
 import gc
 import random
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,6 +11,7 @@ from indexer.limits import IndexLimits
 from indexer.match import Prompt
 from indexer.trust import Trust
 from protocol import BlockRemoved, BlockStored, EngineHash, EventBatch, KvEvent, Tier
+from scripts.reference.memory import tables
 from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank
 
 FEW = IndexLimits(
@@ -120,3 +121,60 @@ def test_evidence_of_many_prompts_is_bounded() -> None:
     state = fleet.state("w")
     assert (state.observed, state.predicted) == (64, 0)
     assert fleet.index.stats().blocks == 64
+
+
+MEASURED = IndexLimits(observed=4_096, predicted=4_096, orphans=4_096, departures=4_096)
+
+
+def fill_observed(fleet: SmallFleet) -> None:
+    for i in range(0, 4_096, 32):
+        fleet.index.observe(rank("w"), prompt(blocks(4 * i, 32)), fleet.now)
+
+
+def fill_predicted(fleet: SmallFleet) -> None:
+    for i in range(0, 4_096, 32):
+        fleet.index.predict(rank("w"), prompt(blocks(4 * i, 32)), fleet.now)
+
+
+def fill_orphans(fleet: SmallFleet) -> None:
+    for i in range(4_096):
+        orphan = BlockStored(hashes_of(i, 1), 1 << 62 | i, blocks(4 * i, 1), SIZE, "GPU")
+        hear(fleet, orphan, BlockRemoved(orphan.block_hashes, "GPU"))
+
+
+def fill_departures(fleet: SmallFleet) -> None:
+    """And ask, which sorts them."""
+    for i in range(0, 8_192, 32):
+        stored = BlockStored(hashes_of(i, 32), None, blocks(4 * i, 32), SIZE, "GPU")
+        hear(fleet, stored, BlockRemoved(stored.block_hashes, "GPU"))
+    asked = prompt(blocks(0, 32))
+    serve(fleet, asked)
+
+
+def hashes_of(first: int, count: int) -> list[EngineHash]:
+    """As large as hashes are."""
+    return [(first + i) * 0x9E3779B97F4A7C15 % (1 << 64) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("bound", "fill", "generations"),
+    [
+        ("observed", fill_observed, 1),
+        ("predicted", fill_predicted, 1),
+        ("orphans", fill_orphans, 1),
+        ("departures", fill_departures, 2),
+    ],
+)
+def test_an_entry_takes_no_more_than_the_reference_says(
+    bound: str, fill: Callable[[SmallFleet], None], generations: int
+) -> None:
+    said = next(one.entry_bytes for one in tables(MEASURED) if one.bound == bound)
+    fleet = SmallFleet("w", trust=Trust.JOINED, limits=MEASURED)
+    tracemalloc.start()
+    try:
+        fill(fleet)
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert said / 4 < taken / (generations * 4_096) <= said

@@ -1,15 +1,13 @@
 """No table of the index grows with what came and went: all of them are counted, known ones or not."""
 
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from indexer.fleet_index import FleetIndex
 from indexer.limits import IndexLimits
 from protocol import BlockRemoved, BlockStored, EventBatch, KvEvent
 from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank
+from tests.indexer.table_entries import num_entries
 
 NUM_BLOCKS, NUM_LIVE, IN_EVENT = 200_000, 2_000, 50
 PER_LIVE_BLOCK = 6
@@ -20,48 +18,6 @@ LIMITS = IndexLimits(
     orphans=500, unresolved=500, remembered=500, departures=500, doubled=500, host_copies=500,
     observed=500, predicted=500,
 )  # fmt: skip
-Container = dict[object, object] | list[object] | set[object] | deque[object] | tuple[object, ...]
-
-
-def containers(root: object) -> Iterator[Container]:
-    """Every container that is reached from an object of ours, each once."""
-    seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, str | bytes | int | float | type | None):
-            continue
-        seen.add(id(one))
-        if isinstance(one, dict | list | set | frozenset | deque | tuple):
-            if not isinstance(one, frozenset):
-                yield one
-            waiting += one.values() if isinstance(one, dict) else one
-            waiting += one if isinstance(one, dict) else ()
-        elif type(one).__module__.startswith(("indexer", "protocol")):
-            waiting += parts(one)
-
-
-def parts(one: object) -> list[object]:
-    """What an object keeps, in slots or not."""
-    found = list(getattr(one, "__dict__", {}).values())
-    for kind in type(one).__mro__:
-        slots = getattr(kind, "__slots__", ())
-        names = (slots,) if isinstance(slots, str) else slots
-        found += [
-            getattr(one, _mangled(kind, name))
-            for name in names
-            if hasattr(one, _mangled(kind, name))
-        ]
-    return found
-
-
-def _mangled(kind: type, name: str) -> str:
-    is_private = name.startswith("__") and not name.endswith("__")
-    return f"_{kind.__name__}{name}" if is_private else name
-
-
-def num_entries(index: FleetIndex) -> int:
-    return sum(map(len, containers(index)))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Inquiry:
         asked_below: numbers below were published before the question was asked.
         has_reply: something was replayed in answer to it.
         has_buffer: the publisher was heard to replay something, in answer to whatever.
-        is_late: the first reply to it came later than asked.
+        is_late: the first reply to it came later than asked; what follows is all that there is.
         is_short: the publisher's buffer is known not to reach back to what is missing; it never will again.
         is_purged: no claim rests on what was heard, although the stream goes on.
         is_same: the last number was replayed with the same payload.
@@ -99,6 +99,13 @@ class Inquiry:
         """Ask for all from the expected number on."""
         is_start = self._position.next_seq is None
         return self.ask(Mode.JOIN if is_start else Mode.GAP, self._position.expected)
+
+    def ask_for_rest(self) -> RequestReplay:
+        """Ask for what follows in an answer that was cut; how late that began stays known."""
+        is_late = self.is_late
+        request = self.ask_for_missing()
+        self.is_late = is_late
+        return request
 
     def ask_whether_same(self) -> RequestReplay:
         """Ask for the last number, to compare its payload; for all, where there is none."""

@@ -157,7 +157,7 @@ class EventStream:
                 return self._on_all_replayed(now)
             case ReplayEnding.CUT if self._inquiry.can_ask:
                 self.counters.replays_cut += 1
-                return [self._inquiry.ask_for_missing()]
+                return [self._inquiry.ask_for_rest()]
             case _:
                 return self._give_up(ending, now)
 

@@ -27,6 +27,20 @@ SCRIPTS = {
         end             ->                      | degraded
         tick 30         ->
     """,
+    "so is one whose truncated buffer takes more than one conversation": """
+        live 0          -> apply 0
+        live 3          -> replay 1
+        fail            -> lost 1-2, apply 3    | degraded
+        tick 10         -> replay 0             | rebuilding
+        reply 2 3       ->
+        cut             -> replay 4             | rebuilding
+        end             ->                      | degraded
+        tick 11         -> replay 3             | degraded
+        reply 3         ->
+        end             ->                      | degraded
+        tick 30         ->
+        tick 40         ->
+    """,
     "repairs that fail come ever more seldom": """
         live 0          -> apply 0
         live 3          -> replay 1

@@ -31,7 +31,6 @@ from indexer.strange_removals import StrangeRemovals
 from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
 from protocol import (
-    HARMLESS_SKIPS,
     EngineKind,
     EventBatch,
     EventSource,
@@ -124,7 +123,7 @@ class RankBook:
         if not self.is_believed:
             self.ledger.skips[ClaimSkip.UNBELIEVED] += 1
             return
-        if any(reason not in HARMLESS_SKIPS for reason in batch.skipped):
+        if batch.skipped and not batch.is_whole:
             self._miss(now)  # it may have been a store
         strange = self.ledger.apply(batch.events, now)
         if len(self.ledger.geometries) > 1 or self.geometry not in self.ledger.geometries:

@@ -55,8 +55,12 @@ _POSITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     "BlockRemoved": _REMOVED_FIELDS,
     "AllBlocksCleared": _CLEARED_FIELDS,
 }
-_BATCH_FIELDS = ("ts", "events", "rank")
+BATCH_PLACES = ("ts", "events", "rank")
+"""Fields of a positional batch."""
+
 _RANK_NAMES = ("attn_dp_rank", "data_parallel_rank", "dp_rank", "rank")
+BATCH_NAMES = frozenset((*BATCH_PLACES, *_RANK_NAMES))
+"""Fields of any batch that are read."""
 
 T = TypeVar("T")
 
@@ -123,7 +127,7 @@ def _batch_fields(raw: object) -> Mapping[object, object]:
     if isinstance(raw, dict):
         return raw
     if isinstance(raw, list):
-        return dict(zip(_BATCH_FIELDS, raw, strict=False))
+        return dict(zip(BATCH_PLACES, raw, strict=False))
     raise UndecodablePayloadError("neither an array nor a map")
 
 

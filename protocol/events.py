@@ -9,10 +9,11 @@ frozen dataclass of this many fields costs three times as much to make.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias, overload
 
 from protocol.ids import EngineHash
 
@@ -75,6 +76,7 @@ class SkipReason(StrEnum):
     MISSING_FIELD = "missing_field"
     TOKEN_COUNT = "token_count"
     BROKEN_PAIRS = "broken_pairs"
+    TOO_LONG = "too_long"  # to be read in one go
     NOT_A_BLOCK = (
         "not_a_block"  # an object of a storage pool: another shard of a block, or a foreign one
     )
@@ -82,6 +84,42 @@ class SkipReason(StrEnum):
 
 HARMLESS_SKIPS = frozenset((SkipReason.UNKNOWN_EVENT, SkipReason.NOT_A_BLOCK))
 """Events that would have changed no claim."""
+
+
+class SkippedEvents(Sequence[SkipReason]):
+    """Reasons in the order of their events, a byte each: a payload may hold millions of events that are none."""
+
+    __slots__ = ("_codes",)
+    _REASONS: ClassVar = tuple(SkipReason)
+    _CODES: ClassVar = {reason: code for code, reason in enumerate(SkipReason)}
+
+    def __init__(self) -> None:
+        self._codes = bytearray()
+
+    def add(self, reason: SkipReason) -> None:
+        """One more; O(1)."""
+        self._codes.append(self._CODES[reason])
+
+    def clear(self) -> None:
+        """None at all."""
+        self._codes.clear()
+
+    def counts(self) -> Mapping[SkipReason, int]:
+        """Their number by reason; O(events), in C."""
+        counts = {reason: self._codes.count(code) for reason, code in self._CODES.items()}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @overload
+    def __getitem__(self, index: int) -> SkipReason: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SkipReason]: ...
+    def __getitem__(self, index: int | slice) -> SkipReason | Sequence[SkipReason]:
+        if isinstance(index, slice):
+            return [self._REASONS[code] for code in self._codes[index]]
+        return self._REASONS[self._codes[index]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +137,18 @@ class EventBatch:
     events: Sequence[KvEvent]
     dp_rank: int | None = None
     skipped: Sequence[SkipReason] = ()
+
+    @property
+    def skip_counts(self) -> Mapping[SkipReason, int]:
+        """How many events were left out, by reason. O(skipped), in C."""
+        if isinstance(self.skipped, SkippedEvents):
+            return self.skipped.counts()
+        return Counter(self.skipped)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every event was read that might have changed a claim."""
+        return HARMLESS_SKIPS.issuperset(self.skip_counts)
 
     @property
     def published_at(self) -> float | None:

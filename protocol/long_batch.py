@@ -3,50 +3,90 @@
 A payload of 10^5 events takes a second to decode and ten times its size in memory. So it is scanned once, a
 few events at a time, for what a stream must know before the first event is applied (rank, clock, clears, and
 whether everything can be read), and its events are decoded again as they are taken. In between only the bytes
-are kept. One event is always read in one go.
+are kept. One event is read in one go; one of more than 8 MiB, five times a store of 10^6 tokens, is skipped.
 
-The answer is that of ``decode_batch`` for the same bytes.
+But for that the answer is that of ``decode_batch`` for the same bytes.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import overload
 
 import msgpack
 
-from protocol.codec import UndecodablePayloadError, batch_rank, batch_time, decode_batch, read_event
-from protocol.events import AllBlocksCleared, EventBatch, KvEvent, SkipReason
+from protocol.codec import (
+    BATCH_NAMES,
+    BATCH_PLACES,
+    UndecodablePayloadError,
+    batch_rank,
+    batch_time,
+    read_event,
+)
+from protocol.events import AllBlocksCleared, EventBatch, KvEvent, SkippedEvents, SkipReason
+
+MAX_EVENT_BYTES = 8 << 20
+"""Of an event, or of any other value in a batch, that is read in one go."""
 
 _READ_BYTES = 64 << 10
+_MAX_PASSED = (
+    64  # unreadable events in a row that a walk reads again, to find the next readable one
+)
 _ARRAYS = frozenset(bytes([kind]) for kind in (*range(0x90, 0xA0), 0xDC, 0xDD))
 _MAPS = frozenset(bytes([kind]) for kind in (*range(0x80, 0x90), 0xDE, 0xDF))
-_FIELDS = ("ts", "events", "rank")  # of a positional batch
 _FAULTS = (ValueError, TypeError, OverflowError, msgpack.UnpackException)
 
 
 class LongEvents(Sequence[KvEvent]):
     """The readable events of a scanned payload; each walk along them decodes them anew.
 
+    Many in a row that cannot be read are left out of the walk, for the next readable one must not be far.
+
+        readable runs    [start, number of raw events] [start, number] …
+
     Attributes:
         num_clears: clears of every tier among them.
     """
 
-    def __init__(self, payload: bytes, start: int, num_raw: int, num_read: int, num_clears: int):
+    __slots__ = ("_num_raw", "_num_read", "_payload", "_starts", "num_clears")
+
+    def __init__(self, payload: bytes) -> None:
         self._payload = payload
-        self._start = start
-        self._num_raw = num_raw
-        self._num_read = num_read
-        self.num_clears = num_clears
+        self._starts = array("Q")
+        self._num_raw = array("Q")
+        self._num_read = 0
+        self.num_clears = 0
+
+    def add(self, event: KvEvent, start: int, num_before: int) -> None:
+        """The scan has read one more.
+
+        Args:
+            start: where it stands.
+            num_before: raw events since the last one that was read; more than 64 are not read again.
+        """
+        if self._starts and num_before <= _MAX_PASSED:
+            self._num_raw[-1] += num_before + 1
+        else:
+            self._starts.append(start)
+            self._num_raw.append(1)
+        self._num_read += 1
+        self.num_clears += isinstance(event, AllBlocksCleared) and event.medium is None
+
+    @property
+    def num_walked(self) -> int:
+        """Raw events that a walk reads."""
+        return sum(self._num_raw)
 
     def __len__(self) -> int:
         return self._num_read
 
     def __iter__(self) -> Iterator[KvEvent]:
-        unpacker = _unpacker(self._payload, self._start)
-        for _ in range(self._num_raw):
-            event = read_event(unpacker.unpack())
-            if not isinstance(event, SkipReason):
-                yield event
+        for start, num_raw in zip(self._starts, self._num_raw, strict=True):
+            unpacker = _unpacker(self._payload, start)
+            for _ in range(num_raw):
+                event = read_event(unpacker.unpack())
+                if not isinstance(event, SkipReason):
+                    yield event
 
     @overload
     def __getitem__(self, index: int) -> KvEvent: ...
@@ -80,6 +120,8 @@ class BatchScan:
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
+        self._events: LongEvents | None = None
+        self._skipped = SkippedEvents()
         self._steps = self._scan()
         self.batch: EventBatch | None = None
 
@@ -99,7 +141,7 @@ class BatchScan:
         return False
 
     def _scan(self) -> Iterator[bool]:
-        """One step an event.
+        """One step an event, or a field beyond the usual ones.
 
         Raises:
             _FAULTS: it is no batch.
@@ -112,31 +154,77 @@ class BatchScan:
         is_map = kind in _MAPS
         num_fields = unpacker.read_map_header() if is_map else unpacker.read_array_header()
         fields: dict[object, object] = {}
-        events: LongEvents | None = None
-        skipped: list[SkipReason] = []
         for place in range(num_fields):
-            name = unpacker.unpack() if is_map else _FIELDS[place] if place < 3 else None
-            if name == "events" and (events is not None or name in fields):
-                self.batch = decode_batch(payload)  # named twice: rare enough to be read in one go
-                return
+            if is_map:
+                name = self._value(unpacker)
+            else:
+                name = BATCH_PLACES[place] if place < len(BATCH_PLACES) else None
+            is_known = name in BATCH_NAMES
+            if is_known:
+                fields.pop(name, None)  # named twice: the last one counts
             start = unpacker.tell()
-            if name != "events" or payload[start : start + 1] not in _ARRAYS:
-                fields[name] = unpacker.unpack()
+            if name == "events" and payload[start : start + 1] in _ARRAYS:
+                yield from self._scan_events(unpacker)
+                fields[name] = self._events
                 continue
-            num_raw = unpacker.read_array_header()
-            start, num_clears = unpacker.tell(), 0
-            for _ in range(num_raw):
-                event = read_event(unpacker.unpack())
-                if isinstance(event, SkipReason):
-                    skipped.append(event)
-                elif isinstance(event, AllBlocksCleared) and event.medium is None:
-                    num_clears += 1
+            value = self._value(unpacker)
+            if is_known:
+                fields[name] = value
+            if place >= len(BATCH_PLACES):
                 yield True
-            num_read = num_raw - len(skipped)
-            events = LongEvents(payload, start, num_raw, num_read, num_clears)
-        if unpacker.tell() != len(payload) or "events" in fields or events is None:
+        if unpacker.tell() != len(payload) or not isinstance(fields.get("events"), LongEvents):
             raise UndecodablePayloadError("no event list, or something behind the batch")
-        self.batch = EventBatch(batch_time(fields), events, batch_rank(fields), skipped)
+        assert self._events is not None
+        ts, dp_rank = batch_time(fields), batch_rank(fields)
+        self.batch = EventBatch(ts, self._events, dp_rank, self._skipped)
+
+    def _scan_events(self, unpacker: "msgpack.Unpacker[object]") -> Iterator[bool]:
+        """The list that comes next; it takes the place of any that came before."""
+        events = self._events = LongEvents(self._payload)
+        skipped = self._skipped = SkippedEvents()
+        num_raw, num_before = unpacker.read_array_header(), 0
+        ahead = _Ahead(self._payload, unpacker.tell())
+        for _ in range(num_raw):
+            start = unpacker.tell()
+            event: KvEvent | SkipReason = SkipReason.TOO_LONG
+            if ahead.fits():
+                event = read_event(unpacker.unpack())
+            else:
+                unpacker.skip()
+            if isinstance(event, SkipReason):
+                skipped.add(event)
+                num_before += 1 if event is not SkipReason.TOO_LONG else _MAX_PASSED + 1
+            else:
+                events.add(event, start, num_before)
+                num_before = 0
+            yield True
+
+    def _value(self, unpacker: "msgpack.Unpacker[object]") -> object:
+        """The next value; None in place of one that is too long."""
+        if _Ahead(self._payload, unpacker.tell()).fits():
+            return unpacker.unpack()
+        unpacker.skip()
+        return None
+
+
+class _Ahead:
+    """Goes before a reader, value by value, to see how long they are. Where none can be too long it does nothing."""
+
+    __slots__ = ("_at", "_unpacker")
+
+    def __init__(self, payload: bytes, start: int) -> None:
+        can_be_long = len(payload) - start > MAX_EVENT_BYTES
+        self._unpacker = _unpacker(payload, start) if can_be_long else None
+        self._at = 0
+
+    def fits(self) -> bool:
+        """Whether the next value can be read in one go. O(its bytes), in C."""
+        if self._unpacker is None:
+            return True
+        before = self._at
+        self._unpacker.skip()
+        self._at = self._unpacker.tell()
+        return self._at - before <= MAX_EVENT_BYTES
 
 
 def _unpacker(payload: bytes, start: int) -> "msgpack.Unpacker[object]":

@@ -13,10 +13,13 @@ from protocol import (
     BlockRemoved,
     BlockStored,
     EventBatch,
+    LongEvents,
+    SkipReason,
     UndecodablePayloadError,
     decode_batch,
     encode_batch,
 )
+from protocol.long_batch import MAX_EVENT_BYTES
 
 STORED = {
     "type": "BlockStored",
@@ -47,6 +50,8 @@ def assert_same(payload: bytes, step: int) -> None:
     assert batch is not None
     assert (batch.ts, batch.dp_rank) == (expected.ts, expected.dp_rank)
     assert list(batch.skipped) == list(expected.skipped)
+    assert batch.skip_counts == expected.skip_counts
+    assert batch.is_whole == expected.is_whole
     assert list(batch.events) == list(expected.events)
     assert list(batch.events) == list(expected.events), "a second walk"
     assert len(batch.events) == len(expected.events)
@@ -116,3 +121,43 @@ def test_a_long_batch_is_read_in_steps() -> None:
     assert list(scan.batch.events) == batch.events
     assert scan.batch.events[0] == stores[0]
     assert scan.batch.events[-2:] == batch.events[-2:]
+
+
+def raw_batch(*events: bytes) -> bytes:
+    """A batch of these events, each packed already."""
+    head: bytes = b"\x93" + msgpack.packb(1.0) + b"\xdd" + len(events).to_bytes(4, "big")
+    return head + b"".join(events) + b"\xc0"
+
+
+def test_what_cannot_be_read_is_passed_once() -> None:
+    """Between two events of a walk lie few that are none, however many the payload has."""
+    nothing, stored = b"\xc0", msgpack.packb(STORED)
+    few, many = [nothing] * 64, [nothing] * 100_000
+    payload = raw_batch(*many, stored, *few, stored, *many, stored, *many)
+    batch = scanned(payload, 1000)
+    assert batch is not None
+    assert isinstance(batch.events, LongEvents)
+    assert batch.events.num_walked == 3 + len(few)
+    assert list(batch.events) == [decode_batch(raw_batch(stored)).events[0]] * 3
+    assert batch.skip_counts == {SkipReason.NOT_AN_EVENT: 300_064}
+    assert batch.skipped[-1] is SkipReason.NOT_AN_EVENT
+    assert list(batch.skipped[:2]) == [SkipReason.NOT_AN_EVENT] * 2
+
+
+def test_an_event_that_takes_too_long_to_read_is_skipped() -> None:
+    stored = msgpack.packb(STORED)
+    lists = b"\xdd" + MAX_EVENT_BYTES.to_bytes(4, "big") + b"\x90" * MAX_EVENT_BYTES
+    batch = scanned(raw_batch(stored, lists, stored), 1)
+    assert batch is not None
+    assert list(batch.events) == [decode_batch(raw_batch(stored)).events[0]] * 2
+    assert isinstance(batch.events, LongEvents)
+    assert batch.events.num_walked == 2
+    assert batch.skip_counts == {SkipReason.TOO_LONG: 1}
+    assert not batch.is_whole
+
+
+def test_fields_that_take_too_long_to_read_are_passed() -> None:
+    long_one = msgpack.packb(bytes(MAX_EVENT_BYTES + 1))
+    known = msgpack.packb("ts") + msgpack.packb(1.0) + msgpack.packb("events") + b"\x90"
+    assert scanned(b"\x83" + known + msgpack.packb("more") + long_one, 1) is not None
+    assert scanned(b"\x83" + known + msgpack.packb("ts") + long_one, 1) is None

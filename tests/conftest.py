@@ -23,10 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=160,
-        help="runs of whole engines under faults (tests/simulation/test_fleet_faults.py)",
+        help="runs of each simulated mixture of faults; as many as are quick where it is left out",
     )
-    parser.addoption("--first-seed", type=int, default=0, help="seed of the first of them")
+    parser.addoption("--first-seed", type=int, help="seed of the first of them")
 
 
 @pytest.fixture(scope="session")

@@ -13,15 +13,15 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._steps: list[tuple[float, int, Callable[[], None]]] = []
+        self._steps: list[tuple[float, int, Callable[[], object]]] = []
         self._num_steps = 0
 
-    def at(self, time: float, step: Callable[[], None]) -> None:
+    def at(self, time: float, step: Callable[[], object]) -> None:
         """Do something at a time, or at once where that is past."""
         self._num_steps += 1
         heapq.heappush(self._steps, (max(time, self.now), self._num_steps, step))
 
-    def after(self, delay_s: float, step: Callable[[], None]) -> None:
+    def after(self, delay_s: float, step: Callable[[], object]) -> None:
         """Do something later."""
         self.at(self.now + delay_s, step)
 

@@ -23,6 +23,7 @@ from protocol import (
 )
 from tests.simulation.agenda import Agenda
 from tests.simulation.fleet_scenario import Replay, Scenario
+from tests.simulation.tally import Met, Tally, replay_of
 from worker.batch_log import BatchLog
 
 _GARBAGE = b"\xc1"
@@ -49,8 +50,10 @@ class FaultyLink:
     Args:
         logs: what the ranks behind the socket have published, as of now.
         on_told: called after everything the intake was told.
+        tally: counts what happens.
 
     Attributes:
+        is_cut_off: nothing gets through, and no connection has broken so far.
         scenario: faults and kind of replay, as of now.
         blind: ranks whose restart nothing that was heard can reveal: without replay, the first number
             heard of the new process is the very one that was expected of the old.
@@ -65,15 +68,17 @@ class FaultyLink:
         intake: Intake,
         logs: Callable[[], Mapping[Rank, BatchLog]],
         on_told: Callable[[], None],
+        *,
+        tally: Tally,
     ) -> None:
         self.source, self.scenario = source, scenario
         self._agenda, self._rng, self._intake, self._logs = agenda, rng, intake, logs
-        self._on_told = on_told
+        self._on_told, self._tally = on_told, tally
         self._connection = 0  # counts connections; an odd one is up
         self._conversation = 0
         self._subscribed_at = 0.0
         self._last_arrival = 0.0
-        self._is_cut_off = False
+        self.is_cut_off = False
         self._under_way: dict[int, Sent] = {}
         self._num_sent = 0
         self._heard_epoch: dict[Rank, int] = {}
@@ -88,13 +93,23 @@ class FaultyLink:
 
     def send(self, sent: Sent) -> None:
         """The publisher sends a message to whoever is subscribed."""
-        if not self.is_up or self._is_cut_off or self._agenda.now < self._subscribed_at:
+        if not self.is_up or self.is_cut_off:
+            return
+        if self._agenda.now < self._subscribed_at:
+            self._tally[Met.BEFORE_SUBSCRIPTION] += 1
             return
         faults = self.scenario.faults
         if self._rng.random() < faults.drop:
+            self._tally[Met.DROPPED] += 1
             return
-        for _ in range(1 + (self._rng.random() < faults.duplicate)):
+        is_twice = self._rng.random() < faults.duplicate
+        self._tally[Met.DUPLICATED] += is_twice
+        for _ in range(1 + is_twice):
+            self._tally[Met.SENT] += 1
             arrival = max(self._last_arrival, self._agenda.now + self._rng.expovariate(20))
+            if faults.delay and self._rng.random() < faults.delay:
+                self._tally[Met.DELAYED] += 1
+                arrival += self._rng.uniform(0.5, 2.0)
             self._last_arrival = arrival
             self._num_sent += 1
             number, connection = self._num_sent, self._connection
@@ -106,31 +121,41 @@ class FaultyLink:
         if self.is_up:
             return
         self._connection += 1
-        self._is_cut_off = False
-        self._subscribed_at = self._agenda.now + self._rng.uniform(0, 0.3)
+        self.is_cut_off = False
+        late_s = self._rng.uniform(0, self.scenario.subscription_s)
+        self._subscribed_at = self._agenda.now + late_s
         self._last_arrival = self._agenda.now
         self._tell(self._intake.on_connected(self.source, self._agenda.now))
 
-    def break_off(self, away_s: float) -> None:
-        """The connection breaks; a tail of what is under way is lost with it."""
+    def break_off(self, away_s: float) -> bool:
+        """The connection breaks; a tail of what is under way is lost with it.
+
+        Returns:
+            Whether that will be noticed with the reconnect only.
+        """
         if not self.is_up:
-            return
+            return False
+        self._tally[Met.DISCONNECTED] += 1
         self._connection += 1
         self._conversation += 1
         rest = list(self._under_way.values())
         rest = rest[: self._rng.randint(0, len(rest))]
         self._under_way.clear()
-        if self._rng.random() < 0.7:  # noticed at once
+        is_noticed = self._rng.random() < 0.7
+        if is_noticed:
             for sent in rest:
                 self._deliver(sent)
             self._tell(self._intake.on_disconnected(self.source, self._agenda.now))
             self._agenda.after(away_s, self.connect)
         else:
+            self._tally[Met.NOTICED_LATE] += 1
             self._agenda.after(away_s, lambda: self._reconnect_late(rest))
+        return not is_noticed
 
     def cut_off(self) -> None:
         """Nothing gets through in either direction, and no connection breaks until it is noticed."""
-        self._is_cut_off = True
+        self._tally[Met.PARTITIONED] += 1
+        self.is_cut_off = True
         self._conversation += 1
 
     def _reconnect_late(self, rest: list[Sent]) -> None:
@@ -141,11 +166,12 @@ class FaultyLink:
 
     def _arrive(self, number: int, connection: int) -> None:
         sent = self._under_way.pop(number, None)
-        if sent is not None and connection == self._connection and not self._is_cut_off:
+        if sent is not None and connection == self._connection and not self.is_cut_off:
             self._deliver(sent)
 
     def _deliver(self, sent: Sent) -> None:
         if self._rng.random() < self.scenario.faults.foreign:
+            self._tally[Met.FOREIGN_MESSAGE] += 1
             for frames in (
                 [b"other", b"\0" * 8, sent.message.payload],
                 [b"", b"\xff" * 8, b""],
@@ -172,6 +198,7 @@ class FaultyLink:
     def _as_published(self, payload: bytes) -> bytes:
         """Some batches of a publisher cannot be decoded, live or replayed."""
         is_garbled = self.scenario.replay is Replay.UNREADABLE and crc32(payload) % 16 == 0
+        self._tally[Met.UNREADABLE] += is_garbled
         return _GARBAGE + payload if is_garbled else payload
 
     # Replay
@@ -181,9 +208,12 @@ class FaultyLink:
         assert self.source.replay_endpoint is not None, "asked for a replay where there is none"
         self._conversation += 1
         conversation = self._conversation
-        is_mute = self.scenario.replay is Replay.HANGING or self._is_cut_off
+        self._tally[replay_of(self.scenario.replay)] += 1
+        is_mute = self.scenario.replay is Replay.HANGING or self.is_cut_off
         if not is_mute:
-            delay_s = self._rng.uniform(0, 0.15)
+            is_late = self.scenario.replay is Replay.LATE
+            self._tally[Met.LATE_REPLY] += is_late
+            delay_s = self._rng.uniform(0.3, 2.0) if is_late else self._rng.uniform(0, 0.15)
             self._agenda.after(delay_s, lambda: self._answer(conversation, request.first_seq))
 
     def _answer(self, conversation: int, first_seq: int) -> None:
@@ -191,9 +221,13 @@ class FaultyLink:
             return
         replies: list[ReplayReply | ReplayEnd] = []
         for log in self._logs().values():
-            replies += self._as_kept(log.replay(first_seq)[:-1])
+            kept = log.replay(first_seq)[:-1]
+            is_short = bool(kept) and isinstance(kept[0], ReplayReply) and kept[0].seq > first_seq
+            self._tally[Met.BEGINS_LATE] += is_short
+            replies += self._as_kept(kept)
         replies.append(ReplayEnd())
         if self.scenario.replay is Replay.BREAKING and self._rng.random() < 0.5:
+            self._tally[Met.BROKEN_OFF] += 1
             replies = replies[: self._rng.randrange(len(replies))]
         arrival = self._agenda.now
         for reply in replies:
@@ -204,17 +238,24 @@ class FaultyLink:
         """Of one rank: what is left out is never the first, which would be a short buffer."""
         if self.scenario.replay is not Replay.SKIPPING:
             return replies
-        return replies[:1] + [reply for reply in replies[1:] if self._rng.random() > 0.1]
+        kept = replies[:1] + [reply for reply in replies[1:] if self._rng.random() > 0.1]
+        self._tally[Met.SKIPPED] += len(replies) - len(kept)
+        return kept
 
     def _reply(self, conversation: int, reply: ReplayReply | ReplayEnd) -> None:
         if conversation != self._conversation:
             return
         if isinstance(reply, ReplayReply):
             reply = ReplayReply(reply.seq, self._as_published(reply.payload))
-        frames = replay_frames(b"", reply)
+        frames, faults = replay_frames(b"", reply), self.scenario.faults
+        if faults.replay_garbles and self._rng.random() < faults.replay_garbles:
+            self._tally[Met.GARBLED_REPLY] += 1
+            frames[-2] = frames[-2][:7]
         if not self.scenario.has_topic_frame:
             del frames[1]
-        if self._rng.random() < self.scenario.faults.foreign:
+        self._tally[Met.WITH_TOPIC if self.scenario.has_topic_frame else Met.WITHOUT_TOPIC] += 1
+        if self._rng.random() < faults.foreign:
+            self._tally[Met.FOREIGN_REPLY] += 1
             strange = [b"x"] * self._rng.randrange(5)
             self._tell(self._intake.on_replay(self.source, strange, self._agenda.now))
         self._tell(self._intake.on_replay(self.source, frames, self._agenda.now))

@@ -20,6 +20,10 @@ class Replay(StrEnum):
     UNREADABLE = "unreadable"  # some batches cannot be decoded, as they could not be live
     BREAKING = "breaking"  # falls silent in the middle
     SKIPPING = "skipping"  # leaves batches out
+    LATE = "late"  # begins to answer when it may have been given up
+
+
+PAGE_SIZES = (1, 4, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,21 @@ class Faults:
     disconnect: float = 0.0  # per second
     partition: float = 0.0  # per second
     restart: float = 0.0  # per second
+    delay: float = 0.0  # of half a second and more
+    clear: float = 0.0  # per second, once or in a storm
+    leave: float = 0.0  # per second: a client does not wait for its answer
+    replay_garbles: float = 0.0  # per reply: frames that are none
+
+    def and_more(self, rng: Random) -> "Faults":
+        """With those of the second kind, of which each is off in about half of all scenarios."""
+        return replace(
+            self,
+            restart=_chance(rng, 0.4),
+            delay=_chance(rng, 0.05),
+            clear=_chance(rng, 0.5),
+            leave=_chance(rng, 0.5),
+            replay_garbles=_chance(rng, 0.02),
+        )
 
 
 HEALTHY = Faults()
@@ -49,6 +68,9 @@ class Scenario:
         heals: a publisher that does not answer does so in the end.
         has_last_words: ranks publish after the network has healed, so that numbers show what is missing.
         extra_keys: namespaces that no hash tells apart where there are two.
+        subscription_s: a subscription is in force at most so long after its connection.
+        reconnects: every connection breaks once more when the network heals; else what was lost at its end
+            shows in a silence, or by the next number.
     """
 
     engines: dict[str, EngineSettings]
@@ -67,11 +89,14 @@ class Scenario:
     num_prefixes: int
     duration_s: float
     faults: Faults
+    subscription_s: float = 0.3
+    reconnects: bool = True
 
     @classmethod
     def draw(cls, rng: Random) -> "Scenario":
         """Each fault is off in about half of all scenarios."""
-        replay = rng.choice([Replay.NONE, *Replay, Replay.FULL])
+        in_time = [kind for kind in Replay if kind is not Replay.LATE]
+        replay = rng.choice([Replay.NONE, *in_time, Replay.FULL])
         num_ranks = rng.choice([1, 1, 2, 3])
         return cls(
             engines={f"w{i}": _engine(rng) for i in range(rng.choice([1, 2, 3]))},
@@ -90,6 +115,19 @@ class Scenario:
             num_prefixes=rng.choice([2, 6, 15]),
             duration_s=rng.uniform(3.0, 8.0),
             faults=_faults(rng),
+        )
+
+    def and_more(self, rng: Random) -> "Scenario":
+        """With faults of the second kind, late replays, slow joiners, larger pages and pairs of tokens."""
+        is_late = self.replay is Replay.FULL and rng.random() < 0.4
+        return replace(
+            self,
+            engines={name: _other_pages(one, rng) for name, one in self.engines.items()},
+            replay=Replay.LATE if is_late else self.replay,
+            has_last_words=self.has_last_words or is_late,
+            faults=self.faults.and_more(rng),
+            subscription_s=rng.choice([0.3, 2.0]),
+            reconnects=rng.random() < 0.4,
         )
 
     @property
@@ -132,15 +170,27 @@ def _engine(rng: Random) -> EngineSettings:
     )
 
 
-def _faults(rng: Random) -> Faults:
-    def chance(upper: float) -> float:
-        return rng.uniform(0, upper) if rng.random() < 0.5 else 0.0
-
-    return Faults(
-        drop=chance(0.2),
-        duplicate=chance(0.1),
-        foreign=chance(0.05),
-        disconnect=chance(0.4),
-        partition=chance(0.15),
-        restart=chance(0.2),
+def _other_pages(engine: EngineSettings, rng: Random) -> EngineSettings:
+    """Some engines with pages of more tokens, some with pages of overlapping pairs."""
+    page, is_eagle = engine.tree.page_size, rng.random() < 0.25
+    if rng.random() < 0.3:
+        page = PAGE_SIZES[-1]
+    prefetch = replace(engine.prefetch, threshold=max(page, engine.prefetch.threshold))
+    return replace(
+        engine, tree=replace(engine.tree, page_size=page, is_eagle=is_eagle), prefetch=prefetch
     )
+
+
+def _faults(rng: Random) -> Faults:
+    return Faults(
+        drop=_chance(rng, 0.2),
+        duplicate=_chance(rng, 0.1),
+        foreign=_chance(rng, 0.05),
+        disconnect=_chance(rng, 0.4),
+        partition=_chance(rng, 0.15),
+        restart=_chance(rng, 0.2),
+    )
+
+
+def _chance(rng: Random, upper: float) -> float:
+    return rng.uniform(0, upper) if rng.random() < 0.5 else 0.0

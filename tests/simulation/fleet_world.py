@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from indexer import Backlog, FleetIndex, IndexLimits, Intake, Prompt, RankMatch, StreamLimits
+from indexer import Backlog, FleetIndex, IndexLimits, Intake, StreamLimits
 from protocol import (
     AllBlocksCleared,
     EngineHash,
@@ -22,21 +22,21 @@ from protocol import (
     Tier,
     WorkerId,
     WorkerSpec,
-    pack_tokens,
 )
 from tests.simulation.agenda import Agenda
 from tests.simulation.faulty_link import FaultyLink, Sent
+from tests.simulation.fleet_chaos import PACE_S, FleetChaos
+from tests.simulation.fleet_request import MODEL, Ask, OpenRequest
 from tests.simulation.fleet_scenario import Replay, Scenario
+from tests.simulation.tally import Met, Tally
 from tests.worker.virtual_time import SAMPLER
 from worker.batch_log import BatchLog
 from worker.engine import Engine
 from worker.engine_settings import EngineSettings, QueueFullError, RequestTooLargeError
 from worker.request import EngineRequest, Usage
 from worker.storage import MemoryStorage
-from worker.tree import CacheKey
 
-MODEL, TOPIC = "m", "kv"
-ADAPTERS: dict[str | None, str] = {"ad-ns": "ad"}
+TOPIC = "kv"
 STREAM_LIMITS = StreamLimits(
     hold_batches=8,
     remembered_payloads=16,
@@ -57,7 +57,6 @@ INDEX_LIMITS = IndexLimits(
 )
 TICK_S = 0.5
 SETTLE_S = 20.0
-PACE_S = 0.12
 
 
 @dataclass(slots=True, eq=False)
@@ -71,42 +70,14 @@ class RankProcess:
     has_started: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request's tokens and namespace."""
-
-    tokens: tuple[int, ...]
-    extra_key: str | None
-    salt: str | None
-
-    @property
-    def prompt(self) -> Prompt:
-        """As the router sees it."""
-        return Prompt(pack_tokens(self.tokens), MODEL, ADAPTERS.get(self.extra_key), self.salt)
-
-    @property
-    def key(self) -> CacheKey:
-        """As the engine sees it."""
-        return CacheKey(self.tokens, self.extra_key, self.salt)
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """A request under way."""
-
-    ask: Ask
-    prompt: Prompt
-    at_decision: RankMatch
-    decided_at: float
-    usage: Usage | None = None
-
-
 class FleetWorld:
     """Engines, links, index, and what is true. ``run`` plays chaos, healing and quiet; ``verify`` judges.
 
     Args:
         seed: of all that happens.
         scenario: drawn from the seed where it is left out.
+        has_more_faults: clears, delays, late replays, clients that leave, larger pages and pairs, too.
+        tally: counts what happens.
 
     Attributes:
         reported: what engines say of the tokens that they reused.
@@ -114,10 +85,19 @@ class FleetWorld:
     """
 
     def __init__(
-        self, seed: int, scenario: Scenario | None = None, limits: IndexLimits = INDEX_LIMITS
+        self,
+        seed: int,
+        scenario: Scenario | None = None,
+        limits: IndexLimits = INDEX_LIMITS,
+        *,
+        has_more_faults: bool = False,
+        tally: Tally | None = None,
     ) -> None:
         self.rng = Random(seed)
         self.scenario = scenario or Scenario.draw(self.rng)
+        if has_more_faults:
+            self.scenario = self.scenario.and_more(Random(-1 - seed))
+        self.tally = Tally() if tally is None else tally
         self.agenda = Agenda()
         self.index = FleetIndex(limits)
         self.reported: Callable[[Usage], int | None] = lambda usage: usage.cached_tokens
@@ -127,7 +107,8 @@ class FleetWorld:
         self._storage = MemoryStorage() if self.scenario.has_storage else None
         self.processes: dict[Rank, RankProcess] = {}
         self.links: dict[Rank, FaultyLink] = {}  # by the ranks that speak on them
-        self._open: dict[tuple[Rank, int], dict[str, _Open]] = {}
+        self._open: dict[tuple[Rank, int], dict[str, OpenRequest]] = {}
+        self._chaos = FleetChaos(self)
         self.prefixes = self._draw_prefixes()
         self._num_asked = self._num_steps = 0
         for name, settings in self.scenario.engines.items():
@@ -149,7 +130,7 @@ class FleetWorld:
         while self.now < end:
             self.agenda.run_until(self.now + self.rng.expovariate(1 / PACE_S))
             self.ask_anything()
-            self._maybe_break()
+            self._chaos.maybe_break()
         self.heal()
         self.agenda.run_until(self.now + 5.0)
         for _ in range(6 if self.scenario.has_last_words else 0):
@@ -171,8 +152,9 @@ class FleetWorld:
         """The network is good from now on."""
         for link in self._all_links():
             link.scenario = self.scenario.healed()
-            if link.is_up:
+            if link.is_up and (self.scenario.reconnects or link.is_cut_off):
                 link.break_off(0.1)
+            self.tally[Met.HEALED_QUIETLY] += not self.scenario.reconnects
 
     def wait_out_doubt(self) -> None:
         """Until no doubtful, observed or predicted claim is left."""
@@ -250,7 +232,7 @@ class FleetWorld:
             return
         self.index.predict(rank, prompt, self.now)
         opened = self._open.setdefault((rank, process.epoch), {})
-        opened[request_id] = _Open(ask, prompt, at_decision, self.now)
+        opened[request_id] = OpenRequest(ask, prompt, at_decision, self.now)
         self._step(process)
 
     def is_idle(self) -> bool:
@@ -265,14 +247,30 @@ class FleetWorld:
 
     # What happens
 
-    def restart(self, worker: str) -> None:
-        """A new process in place of the old one: empty, numbers from 0, requests under way are lost."""
-        for link in {id(link): link for link in self._links_of(worker)}.values():
-            link.break_off(self.rng.uniform(0.05, 2.0))
-        for rank, process in list(self.processes.items()):
-            if rank.worker == worker:
-                self._open.pop((rank, process.epoch), None)
-                self._start_rank(rank, process.engine.renewed(), process.epoch + 1)
+    def replace_process(self, process: RankProcess) -> None:
+        """Another process in place of one: empty, numbers from 0, its requests are lost."""
+        self._open.pop((process.rank, process.epoch), None)
+        self._start_rank(process.rank, process.engine.renewed(), process.epoch + 1)
+
+    def clear(self, process: RankProcess) -> bool:
+        """The engine empties its cache; False where it does not, for it is busy."""
+        is_cleared = process.has_started and process.engine.flush_cache(self.now)
+        if is_cleared:
+            self._step(process)
+        return is_cleared
+
+    def leave(self, process: RankProcess) -> bool:
+        """A client does not wait for its answer; False where there is none."""
+        opened = self._open.get((process.rank, process.epoch))
+        if not opened:
+            return False
+        request = opened.pop(request_id := self.rng.choice(sorted(opened)))
+        process.engine.cancel(request_id, self.now)
+        if request.usage is None:
+            under_way = [other.prompt for other in opened.values()]
+            self.index.withdraw(process.rank, request.prompt, under_way)
+        self._step(process)
+        return True
 
     def _draw_prefixes(self) -> list[tuple[int, ...]]:
         """Prefixes; some share their beginning with the one before."""
@@ -318,7 +316,7 @@ class FleetWorld:
             self.intake.add_source(source, self.now)
             link = FaultyLink(
                 source, self.agenda, self.rng, self.scenario, self.intake,
-                partial(self._logs, behind), partial(self._after_telling, WorkerId(name)),
+                partial(self._logs, behind), partial(self._after_telling, WorkerId(name)), tally=self.tally,
             )  # fmt: skip
             self.links |= dict.fromkeys(behind, link)
 
@@ -378,21 +376,8 @@ class FleetWorld:
                 request.at_decision, request.decided_at, self.now,
             )  # fmt: skip
 
-    # What goes wrong
-
-    def _maybe_break(self) -> None:
-        faults = self.scenario.faults
-        name = self.rng.choice(list(self.scenario.engines))
-        link = self.rng.choice(self._links_of(name))
-        if self.rng.random() < faults.restart * PACE_S:
-            self.restart(name)
-        elif self.rng.random() < faults.disconnect * PACE_S:
-            link.break_off(self.rng.uniform(0.1, 3.0))
-        elif self.rng.random() < faults.partition * PACE_S:
-            link.cut_off()
-            self.agenda.after(self.rng.uniform(0.5, 4.0), partial(link.break_off, 0.1))
-
-    def _links_of(self, name: str) -> list[FaultyLink]:
+    def links_of(self, name: str) -> list[FaultyLink]:
+        """The links of an engine, one a rank."""
         return [link for rank, link in self.links.items() if rank.worker == name]
 
     def _all_links(self) -> list[FaultyLink]:

@@ -24,6 +24,7 @@ from protocol import (
     BlockStored,
     EventBatch,
     KvEvent,
+    LongEvents,
     Rank,
     WorkerId,
 )
@@ -128,7 +129,8 @@ class Backlog:
         self._steps.setdefault(rank.worker, deque()).append((rank, step))
 
     def _is_short(self, batch: EventBatch) -> bool:
-        if len(batch.events) > self._max_blocks:
+        """Whether it is told at once; a long payload is not, for only to count its blocks is to decode it."""
+        if isinstance(batch.events, LongEvents) or len(batch.events) > self._max_blocks:
             return False
         num_blocks = 0
         for event in batch.events:

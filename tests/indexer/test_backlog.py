@@ -12,6 +12,7 @@ from indexer.actions import LossCause
 from indexer.backlog import parts
 from protocol import (
     AllBlocksCleared,
+    BatchScan,
     BlockRemoved,
     BlockStored,
     EventBatch,
@@ -100,6 +101,21 @@ def test_parts_are_bounded(batch: list[KvEvent], max_blocks: int) -> None:
         sizes = [0 if isinstance(e, AllBlocksCleared) else len(e.block_hashes) for e in part.events]
         assert sum(sizes) <= max_blocks or len(sizes) == 1  # a store that cannot be cut
         assert len(sizes) <= max_blocks or max_blocks == 1
+
+
+def test_events_of_a_long_payload_are_decoded_as_they_are_told() -> None:
+    """However few they are: to count their blocks would be to decode them all in one go."""
+    stores = [BlockStored([i], None, [i], 1, "GPU") for i in range(4)]
+    scan = BatchScan(encode_batch(EventBatch(1.0, stores)))
+    while not scan.proceed(1):
+        pass
+    assert scan.batch is not None
+    sink = SetSink()
+    backlog = Backlog(sink, max_blocks=8)
+    backlog.apply(W, scan.batch, 1.0, 0)
+    assert (backlog.is_behind(W.worker), sink.claims[W]) == (True, set())
+    assert work_off(backlog) == 1
+    assert sink.claims[W] == {0, 1, 2, 3}
 
 
 def test_pairs_of_a_long_store_overlap() -> None:

@@ -10,7 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""Host name to its addresses, the preferred one first. Raises OSError or UnicodeError."""
+"""Host name to its addresses, the preferred one first. Raises one of `LOOKUP_FAULTS`."""
+
+LOOKUP_FAULTS = (OSError, ValueError)
+"""What a name may lead to that is none, or that nobody knows. UnicodeError is a ValueError, as is what newer
+Pythons raise for a NUL."""
 
 
 class SystemResolver:
@@ -24,10 +28,17 @@ class SystemResolver:
         self._threads = ThreadPoolExecutor(num_threads, "look-up")
 
     async def __call__(self, host: str) -> Sequence[str]:
-        """The host's addresses, each once."""
+        """The host's addresses, each once.
+
+        Raises:
+            LOOKUP_FAULTS: nothing is found, or there is no thread to look in.
+        """
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._threads, _look_up, host)
-        return tuple(dict.fromkeys(found))
+        try:
+            found = loop.run_in_executor(self._threads, _look_up, host)
+        except RuntimeError as error:  # the process may have no further one, or is about to end
+            raise OSError(f"no thread to look {host!r} up in: {error}") from error
+        return tuple(dict.fromkeys(await found))
 
     def close(self) -> None:
         """Wait for no look-up."""
@@ -58,7 +69,7 @@ class NameLookups:
         """Ask anew.
 
         Raises:
-            OSError, UnicodeError: nothing is found. What was known is kept.
+            LOOKUP_FAULTS: nothing is found. What was known is kept.
         """
         addresses = tuple(await self._resolve(host))
         if not addresses:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import zmq
 
 from indexer.listener import HeardSource, Listener
-from indexer.name_lookups import NameLookups, Resolve, SystemResolver
+from indexer.name_lookups import LOOKUP_FAULTS, NameLookups, Resolve, SystemResolver
 from indexer.socket_limits import SocketLimits
 from indexer.source_sockets import SourceSockets
 from indexer.watched_sockets import SOCKET_FAULTS, host_of, is_address
@@ -239,7 +239,7 @@ class SocketTable:
         try:
             for name in _names(source):
                 await self._lookups.look_up(name)
-        except (OSError, UnicodeError) as error:
+        except LOOKUP_FAULTS as error:
             self.counters.lookup_failures += 1
             logger.debug("cannot look up %r: %s", source.endpoint, error)
         finally:

@@ -107,7 +107,7 @@ class UpstreamPool:
                 return await self._dialer.dial(make, origin.host, origin.port, is_tls=origin.is_tls)
         except TimeoutError as error:
             raise UpstreamError(Fault.CONNECT, "no connection in time") from error
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:  # UnicodeError among them
             raise UpstreamError(Fault.CONNECT, cause_of(error)) from error
 
     def drop_idle(self, origin: Origin) -> None:

@@ -189,6 +189,37 @@ async def test_sockets_that_are_left_for_others_get_no_further_turn() -> None:
         assert (fleet.count("moves"), fleet.count("failures")) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(9, "bad descriptor"),
+        socket.gaierror(socket.EAI_NONAME, "not known"),
+        socket.herror(1, "unknown host"),
+        TimeoutError("no answer"),
+        UnicodeError("label too long"),
+        UnicodeEncodeError("idna", "\udcff", 0, 1, "surrogate"),
+        ValueError("embedded null character"),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+async def test_whatever_a_name_leads_to_costs_that_name_alone(fault: Exception) -> None:
+    async def resolve(host: str) -> tuple[str, ...]:
+        if host == "engine":
+            return ("127.0.0.1",)
+        raise fault
+
+    limits = SocketLimits(tick_s=0.02, reopen_s=0.02)
+    async with running(limits, resolve=resolve) as fleet:
+        publisher, lost = fleet.publisher(), fleet.publisher()
+        lost_source = EventSource(Rank(WorkerId("x")), f"tcp://lost:{lost.ports[0]}")
+        fleet.subscriber.subscribe(lost_source)
+        await fleet.changes.until(lambda: fleet.count("lookup_failures") >= 2)
+        source = _named(publisher, "engine")
+        fleet.subscriber.subscribe(source)
+        publisher.publish(1)
+        await fleet.claims(source, 1)
+
+
 async def test_a_resolver_that_hangs_stops_nobody_else() -> None:
     async def hang(host: str) -> tuple[str, ...]:
         if host == "engine":

@@ -1,6 +1,6 @@
 """Bounds of the event sockets, each with what happens when it is reached."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,9 @@ class SocketLimits:
         io_threads: of an own context.
         live_hwm: live messages queued by ZeroMQ for one source. At the bound the publisher queues, and
             at its own bound drops, which shows as a gap.
+        live_messages: the same of all sources together: where there are more than a hundred, each has an equal share, by
+            their number when its sockets open. They queue only while the loop is behind or a worker is taken over
+            from a sibling; 10^6 batches of one decode step and 1 KB each are 1 GB.
         replay_hwm: the same for replies. Beyond it the publisher drops, which shows as a hole.
         max_message_bytes: of one frame; a larger one breaks the connection, which is made anew within twice
             ``reopen_s`` and counted as ``given_up``. The batch is missing then, and lost where its replay is
@@ -37,6 +40,7 @@ class SocketLimits:
     max_sockets: int = 16_384
     io_threads: int = 2
     live_hwm: int = 10_000
+    live_messages: int = 1_000_000
     replay_hwm: int = 100_000
     max_message_bytes: int = 64 << 20
     heartbeat_s: float = 5.0
@@ -51,6 +55,11 @@ class SocketLimits:
     long_bytes: int = 32 << 10
     tick_s: float = 0.25
     reopen_s: float = 5.0
+
+    def of_one(self, num_sources: int) -> "SocketLimits":
+        """As they are for one of so many sources."""
+        share = max(self.live_messages // max(num_sources, 1), 1)
+        return replace(self, live_hwm=min(self.live_hwm, share))
 
 
 DEFAULT_SOCKET_LIMITS = SocketLimits()

@@ -191,8 +191,9 @@ class SocketTable:
                 self._sockets[source] = HeardSource(listener, source, self._wake, address_of)
             else:
                 number = next(self._numbers)
+                limits = self._limits.of_one(len(self._sockets))
                 self._sockets[source] = SourceSockets(
-                    self._context, source, self._limits, self._wake, number, address_of=address_of
+                    self._context, source, limits, self._wake, number, address_of=address_of
                 )
         except SOCKET_FAULTS as error:
             self._sockets[source] = None
@@ -216,7 +217,8 @@ class SocketTable:
         if listener is None:
             assert self._context is not None
             name = f"bound-{next(self._numbers)}"
-            listener = Listener(self._context, endpoint, self._limits, name)
+            limits = self._limits.of_one(len(self._sockets))
+            listener = Listener(self._context, endpoint, limits, name)
             self._listeners[endpoint] = listener
             logger.info("listening for publishers at %s", endpoint)
         return listener

@@ -21,6 +21,8 @@ class FindingKind(StrEnum):
     RANK_UNREACHABLE = "rank_unreachable"
     CACHED_TOKENS_CONTRADICT = "cached_tokens_contradict"
     CLEARS_MISSING = "clears_missing"
+    POOL_UNREACHABLE = "pool_unreachable"
+    POOL_UNUSED = "pool_unused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Finding:
 
     Attributes:
         since: when it was first seen, monotonic seconds.
+        ranks: none where it is about a storage pool.
         evidence: counts and examples, by name.
         advice: what to change, in one sentence.
     """

@@ -1,13 +1,15 @@
 """Reads the fleet for the control port: registry, index, planner and streams joined by rank."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from protocol import Rank
-from router.pool_views import pool_views
+from router.pool_findings import pool_findings
+from router.pool_sources import HeardPool, PoolSources
+from router.pool_views import pool_source_views, pool_views
 from router.registry import Registry
 from router.shelf import PromptShelf, Rung, Shelved
 from router.views import (
@@ -38,6 +40,7 @@ class FleetDebug:
     shelf: PromptShelf
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
+    pools: PoolSources | None = None
 
     def workers(self) -> list[WorkerDebugView]:
         """Every worker in full."""
@@ -56,11 +59,16 @@ class FleetDebug:
     def findings(self) -> list[FindingView]:
         """Every gap that is known of."""
         now = self.clock()
-        return [finding_view(finding, now) for finding in self.index.findings(now)]
+        found = [*self.index.findings(now), *pool_findings(self._heard_pools(), now)]
+        return [finding_view(finding, now) for finding in found]
 
     def index_totals(self) -> IndexView:
         """The index as a whole."""
-        return index_view(self.index.stats(), pool_views(self.index.pool_states()))
+        sources = pool_source_views(self._heard_pools(), self.clock())
+        return index_view(self.index.stats(), pool_views(self.index.pool_states()), sources)
+
+    def _heard_pools(self) -> Sequence[HeardPool]:
+        return () if self.pools is None else self.pools.states()
 
     def _ranks(self) -> dict[Rank, RankView]:
         now = self.clock()

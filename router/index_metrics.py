@@ -11,7 +11,9 @@ from indexer.rank_state import IndexStats, RankState
 from indexer.trust import Trust
 from protocol import Tier
 from router.metric_families import Labelled, Reading, by_one, counter, gauge, gauges
-from router.pool_metrics import pool_metrics
+from router.pool_findings import pool_findings
+from router.pool_metrics import pool_metrics, pool_source_metrics
+from router.pool_sources import HeardPool
 from router.views import TIER_NAMES
 
 BYTES_A_BLOCK = 80
@@ -24,18 +26,27 @@ BYTES_A_MARK = 90
 _RANK = ("worker", "dp_rank")
 
 
-def index_readings(index: FleetIndex, now: float) -> Iterator[Reading]:
-    """Every number of the index, in three steps; each O(ranks)."""
+def index_readings(
+    index: FleetIndex, now: float, heard: Sequence[HeardPool] = ()
+) -> Iterator[Reading]:
+    """Every number of the index, in steps of O(ranks) each.
+
+    Args:
+        heard: the storage pools that publish events of their own.
+    """
     stats = index.stats()
     yield lambda: _totals(stats)
     states = index.rank_states(now)
     yield lambda: _ranks(states)
     pools = index.pool_states()
-    yield lambda: pool_metrics(pools)
+    yield lambda: [*pool_metrics(pools), *pool_source_metrics(heard)]
     found = dict.fromkeys(FindingKind, 0)
     for finding in index.findings(now):
         found[finding.kind] += len(finding.ranks)
-    yield lambda: [gauges("findings", "Ranks with this finding.", ("kind",), by_one(found))]
+    for finding in pool_findings(heard, now):
+        found[finding.kind] += int(finding.evidence["num_pools"])
+    text = "Ranks, or storage pools, with this finding."
+    yield lambda: [gauges("findings", text, ("kind",), by_one(found))]
 
 
 def _ranks(states: Sequence[RankState]) -> Iterator[Metric]:

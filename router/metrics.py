@@ -19,6 +19,7 @@ from router.counters import DataCounters
 from router.engine_counters import engine_reuse
 from router.index_metrics import index_readings
 from router.metric_families import Reading, by_one, counter, gauge, gauges
+from router.pool_sources import PoolSources
 from router.registry import Registry
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
@@ -44,6 +45,7 @@ class MetricSources:
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
     connections: Mapping[str, ConnectionGuard] = field(default_factory=dict)
+    pools: PoolSources | None = None
 
 
 class RouterCollector(Collector):
@@ -67,7 +69,8 @@ class RouterCollector(Collector):
         yield lambda: small
         workers = list(self._workers())
         yield lambda: workers
-        yield from index_readings(sources.index, now)
+        heard = () if sources.pools is None else sources.pools.states()
+        yield from index_readings(sources.index, now, heard)
         statuses, wall_offset_s = sources.intake.statuses(), sources.wall_clock() - now
         yield lambda: stream_metrics(statuses, now, wall_offset_s)
         traffic = sources.subscriber.traffic()

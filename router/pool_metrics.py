@@ -6,6 +6,7 @@ from prometheus_client.metrics_core import Metric
 
 from indexer.pool_book import PoolState
 from router.metric_families import counter, gauges
+from router.pool_sources import HeardPool, PoolEar
 
 _POOL = ("pool",)
 
@@ -36,3 +37,12 @@ def pool_metrics(states: Sequence[PoolState]) -> Iterator[Metric]:
     ]
     text = "Events and blocks of a storage pool that made no claim."
     yield counter("pool_skips", text, (*_POOL, "reason"), skips)
+
+
+def pool_source_metrics(states: Sequence[HeardPool]) -> Iterator[Metric]:
+    """How the pools that publish events are heard; O(pools)."""
+    used = [((state.name,), float(state.ear is not PoolEar.UNUSED)) for state in states]
+    yield gauges("pool_source_used", "Does a worker share the storage pool?", _POOL, used)
+    connected = [((state.name,), float(state.ear is PoolEar.CONNECTED)) for state in states]
+    text = "Is the event socket of the storage pool connected?"
+    yield gauges("pool_source_connected", text, _POOL, connected)

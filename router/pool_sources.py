@@ -1,14 +1,51 @@
-"""Listens to the events of storage pools as long as somebody uses them.
+"""Listens to the events of storage pools as long as somebody uses them, and knows where nothing is heard.
 
 A pool's events mean nothing without the ranks whose blocks they name, so a pool is heard from when its first
 worker is learned. When another model or layout comes to use it, it is heard anew: where it replays what it
 has published, that fills the new one's books, too.
+
+    unused ──a worker is learned──▶ connecting ──▶ connected
+                                        ◀── lost ──
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from protocol import EventSource, PoolName, StoragePool
+
+logger = logging.getLogger(__name__)
+
+UNREACHABLE_S = 30.0
+UNUSED_S = 60.0
+
+
+class PoolEar(StrEnum):
+    """What of a pool's events reaches us."""
+
+    UNUSED = "unused"  # no worker that is learned shares the pool, so nobody listens
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+
+
+@dataclass(frozen=True, slots=True)
+class HeardPool:
+    """One pool that publishes, at one moment; ``since`` is when it became so, monotonic seconds."""
+
+    name: PoolName
+    endpoint: str
+    ear: PoolEar
+    since: float
+
+    def is_unreachable(self, now: float) -> bool:
+        """Has it not been connected for half a minute, though it is used?"""
+        return self.ear is PoolEar.CONNECTING and now - self.since >= UNREACHABLE_S
+
+    def is_unused(self, now: float) -> bool:
+        """Has no worker shared it for a minute?"""
+        return self.ear is PoolEar.UNUSED and now - self.since >= UNUSED_S
 
 
 class _Index(Protocol):
@@ -25,18 +62,36 @@ class _Subscriber(Protocol):
 
 
 class PoolSources:
-    """The pools that publish, by name; their number is fixed by the configuration."""
+    """The pools that publish, by name; their number is fixed by the configuration.
+
+    Args:
+        is_connected: whether the live socket of a source is connected.
+    """
 
     def __init__(
-        self, sources: Mapping[PoolName, EventSource], index: _Index, subscriber: _Subscriber
+        self,
+        sources: Mapping[PoolName, EventSource],
+        index: _Index,
+        subscriber: _Subscriber,
+        is_connected: Callable[[EventSource], bool],
     ) -> None:
         self._sources = dict(sources)
         self._index = index
         self._subscriber = subscriber
+        self._is_connected = is_connected
         self._heard: dict[PoolName, frozenset[StoragePool]] = {}
+        self._states: dict[PoolName, HeardPool] = {}
+        self._told: set[PoolName] = set()
 
-    def tick(self, _: float) -> None:
-        """Begin and end to listen where workers have come or gone; about once a second. O(pools)."""
+    def states(self) -> Sequence[HeardPool]:
+        """Every pool that publishes, in the order of the configuration; none before the first tick."""
+        return tuple(self._states.values())
+
+    def tick(self, now: float) -> None:
+        """Begin and end to listen where workers have come or gone; about once a second. O(pools).
+
+        An outage is logged once, when it has lasted for ``UNREACHABLE_S``, and its end.
+        """
         for name, source in self._sources.items():
             used, before = self._index.pools_named(name), self._heard.pop(name, frozenset())
             if before and not used <= before:
@@ -48,8 +103,38 @@ class PoolSources:
                 self._subscriber.unsubscribe(source)
             if used:
                 self._heard[name] = used
+            self._look(name, source, now)
+
+    def _look(self, name: PoolName, source: EventSource, now: float) -> None:
+        ear = PoolEar.UNUSED
+        if name in self._heard:
+            is_connected = self._is_connected(source)
+            ear = PoolEar.CONNECTED if is_connected else PoolEar.CONNECTING
+        state = self._states.get(name)
+        if state is None or state.ear is not ear:
+            state = self._states[name] = HeardPool(name, source.endpoint, ear, now)
+        self._tell(state, now)
+
+    def _tell(self, state: HeardPool, now: float) -> None:
+        name, is_told = state.name, state.name in self._told
+        if state.is_unreachable(now) and not is_told:
+            text = "events of storage pool %s cannot be heard: no connection to %s for %g s"
+            logger.warning(text, name, state.endpoint, UNREACHABLE_S)
+        elif state.is_unused(now) and not is_told:
+            text = "storage pool %s is used by no worker, so its events at %s are not listened to"
+            logger.warning(text, name, state.endpoint)
+        elif is_told and state.ear is PoolEar.CONNECTED:
+            logger.info("events of storage pool %s are heard", name)
+        if state.is_unreachable(now) or state.is_unused(now):
+            self._told.add(name)
+        elif state.ear is PoolEar.CONNECTED:
+            self._told.discard(name)
 
     def check(self) -> None:
         """Verify that only known pools are listened to, and each for somebody."""
         assert self._heard.keys() <= self._sources.keys()
         assert all(self._heard.values())
+        assert self._states.keys() <= self._sources.keys()
+        assert self._told <= self._states.keys()
+        for name, state in self._states.items():
+            assert (state.ear is PoolEar.UNUSED) is (name not in self._heard), state

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from indexer.pool_book import PoolState
 from indexer.trust import Trust
+from router.pool_sources import HeardPool, PoolEar
 
 
 class PoolView(BaseModel):
@@ -36,6 +37,33 @@ class PoolView(BaseModel):
     unnamed_blocks: int
     contradicted_blocks: int
     skips: Mapping[str, int]
+
+
+class PoolSourceView(BaseModel):
+    """How one pool of `storage.pools` is heard.
+
+    Attributes:
+        pool: its name in the configuration.
+        state: ``unused`` (no worker that was learned shares it), ``connecting`` or ``connected``.
+        age_s: for how long.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    pool: str
+    endpoint: str
+    state: PoolEar
+    age_s: float
+
+
+def pool_source_views(states: Sequence[HeardPool], now: float) -> tuple[PoolSourceView, ...]:
+    """The pools that publish, in the order of the configuration."""
+    return tuple(
+        PoolSourceView(
+            pool=one.name, endpoint=one.endpoint, state=one.ear, age_s=round(now - one.since, 3)
+        )
+        for one in states
+    )
 
 
 def pool_views(states: Sequence[PoolState]) -> tuple[PoolView, ...]:

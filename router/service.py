@@ -139,7 +139,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             hops=hops,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
-        pools = PoolSources(config.storage.sources(), index, subscriber)
+        pools = PoolSources(config.storage.sources(), index, subscriber, intake.is_connected)
         parts = {
             "registry": registry.tick,
             "planner": planner.tick,
@@ -149,9 +149,17 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         ticker = Ticker(parts)
         guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
         control = ControlParts(
-            fleet=FleetDebug(registry, index, intake, planner, shelf),
+            fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
             metrics=MetricSources(
-                counters, planner, index, intake, subscriber, registry, ticker, connections=guards
+                counters,
+                planner,
+                index,
+                intake,
+                subscriber,
+                registry,
+                ticker,
+                connections=guards,
+                pools=pools,
             ),
             reader=reader,
             executor=executor,

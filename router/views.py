@@ -10,7 +10,7 @@ from indexer.rank_state import IndexStats, RankState
 from indexer.stream_status import StreamStatus
 from protocol import EventSource, Rank, Tier, WorkerSpec
 from router.breaker import BreakerState
-from router.pool_views import PoolView
+from router.pool_views import PoolSourceView, PoolView
 from router.shelf import Rung, Shelved
 from router.worker_record import WorkerRecord, WorkerState
 from scoring import RankLoad
@@ -170,6 +170,7 @@ class IndexView(_View):
         held: hashes held on any tier of any rank, named or not, of at most ``max_held``.
         unswept: blocks of claims that were dropped at once, to be cleaned up.
         pools: storage that workers share.
+        pool_sources: how pools that publish events of their own are heard.
     """
 
     workers: int
@@ -188,6 +189,7 @@ class IndexView(_View):
     parked: int
     skips: Mapping[str, int]
     pools: tuple[PoolView, ...]
+    pool_sources: tuple[PoolSourceView, ...]
 
 
 class ReadyView(_View):
@@ -293,7 +295,9 @@ def finding_view(finding: Finding, now: float) -> FindingView:
     )
 
 
-def index_view(stats: IndexStats, pools: tuple[PoolView, ...]) -> IndexView:
+def index_view(
+    stats: IndexStats, pools: tuple[PoolView, ...], pool_sources: tuple[PoolSourceView, ...]
+) -> IndexView:
     """The index's totals."""
     return IndexView(
         workers=stats.workers,
@@ -312,6 +316,7 @@ def index_view(stats: IndexStats, pools: tuple[PoolView, ...]) -> IndexView:
         parked=stats.orphans,
         skips={str(reason): count for reason, count in stats.skips.items()},
         pools=pools,
+        pool_sources=pool_sources,
     )
 
 

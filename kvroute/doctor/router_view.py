@@ -1,6 +1,6 @@
 """What a running router says of its fleet: the workers it has, and what it misses of them. Read only."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -70,6 +70,7 @@ class _FindingRank(_Model):
 class _Finding(_Model):
     kind: str
     ranks: tuple[_FindingRank, ...] = ()
+    evidence: Mapping[str, object] = {}
     advice: str = ""
 
 
@@ -107,6 +108,8 @@ def router_checks(view: RouterView) -> Iterator[Check]:
             )
     for finding in view.findings:
         ranks = ", ".join(f"{one.worker}/{one.dp_rank}" for one in finding.ranks[:4])
+        if not finding.ranks:
+            ranks = f"storage pool {plain(str(finding.evidence.get('pool', '?')))}"
         more = f" and {len(finding.ranks) - 4} more" if len(finding.ranks) > 4 else ""
         yield fault(name, f"finding {finding.kind} on {ranks}{more}", plain(finding.advice))
     trust: dict[str, int] = {}

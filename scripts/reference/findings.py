@@ -1,6 +1,7 @@
 """Reference of the findings, read from their detectors."""
 
 from indexer.detectors import DETECTORS
+from router.pool_findings import POOL_FINDINGS
 from scripts.reference.docstrings import intro
 from scripts.reference.markdown import code, page, prose, table
 
@@ -15,4 +16,5 @@ def findings() -> str:
     rows = [
         (code(one.kind.value), prose(intro(one.detect)), prose(one.advice)) for one in DETECTORS
     ]
+    rows += [(code(one.kind.value), prose(one.seen), prose(one.advice)) for one in POOL_FINDINGS]
     return page("Findings", _INTRO, table(("finding", "what is seen", "what to change"), rows))

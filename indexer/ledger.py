@@ -61,7 +61,7 @@ class RankLedger:
         *,
         clears_are_total: bool = False,
         names_every_salt: bool = False,
-        speaks_extra_keys: bool = False,
+        may_leave_salts_out: bool = False,
     ) -> None:
         self.skips: Counter[ClaimSkip] = Counter()
         self.claims = RankClaims(index, limits)
@@ -82,8 +82,8 @@ class RankLedger:
         self._cache_groups = CacheGroups(self._new_group, self.skips, limits.groups)
         self._groups = self._cache_groups.claiming
         self._overdue: OverdueSearch | None = None
-        self._always_speaks_extra_keys = speaks_extra_keys
-        self._speaks_extra_keys = speaks_extra_keys
+        self._may_leave_salts_out = may_leave_salts_out
+        self._speaks_extra_keys = False
 
     @property
     def groups(self) -> Mapping[int | None, GroupLedger]:
@@ -161,7 +161,7 @@ class RankLedger:
         for group in self._groups.values():
             group.forget_past()
         self._cache_groups.clear()
-        self._speaks_extra_keys, self.has_placeholders = self._always_speaks_extra_keys, False
+        self._speaks_extra_keys = self.has_placeholders = False
         self.history.begin()
 
     def doubt(self, until: float) -> None:
@@ -244,7 +244,7 @@ class RankLedger:
         """What the rank's stores are like, as a snapshot has it."""
         self._cache_groups.sparse.update(islice(sparse, self._limits.groups))
         self.geometries.update(geometries)
-        self._speaks_extra_keys = speaks_extra_keys or self._always_speaks_extra_keys
+        self._speaks_extra_keys = speaks_extra_keys
         self.has_placeholders = has_placeholders
         self.history.lose()  # what was on HOST before is known, but not how often
 
@@ -389,7 +389,13 @@ class RankLedger:
         return tier
 
     def _lacks_identity(self, event: BlockStored, tier: Tier) -> bool:
-        """Offload events may lack tokens, or the extra keys that the engine's GPU events carry."""
+        """Offload events may lack tokens, or the extra keys that the engine's GPU events carry.
+
+        Before the first of those it is not known whether the engine has such keys: then an event is taken at
+        its word as long as no salt has been seen anywhere in the fleet.
+        """
         if not event.token_ids:
             return True
-        return tier is not Tier.GPU and event.extra_keys is None and self._speaks_extra_keys
+        if tier is Tier.GPU or event.extra_keys is not None:
+            return False
+        return self._speaks_extra_keys or (self._may_leave_salts_out and self._index.has_salts)

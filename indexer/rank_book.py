@@ -82,7 +82,7 @@ class RankBook:
         is_sglang = spec.engine is EngineKind.SGLANG
         self.ledger = RankLedger(
             index, spec.model, limits, clears_are_total=is_sglang, names_every_salt=is_sglang,
-            speaks_extra_keys=spec.engine is EngineKind.VLLM,
+            may_leave_salts_out=spec.engine is EngineKind.VLLM,
         )  # fmt: skip
         self.slot = self.ledger.claims.slot
         self.evidence = Evidence(self.ledger)

@@ -163,10 +163,27 @@ def test_namespaces_against_the_truth(
 
 def test_what_an_engine_offloads_without_its_keys_starts_no_prompt() -> None:
     """vLLM leaves the salt out of its stores on host; the GPU store that named it was before we joined."""
-    fleet = SmallFleet(worker_spec("w", engine=EngineKind.VLLM), trust=Trust.JOINED)
+    specs = [worker_spec(name, engine=EngineKind.VLLM) for name in ("w", "other")]
+    fleet = SmallFleet(*specs, trust=Trust.JOINED)
+    fleet.store("other", names(50, 1), blocks(50, 1), extra_keys=[["s"]])
     fleet.store("w", A[:1], TOKENS[:4], medium="CPU")
     assert fleet.run("w", prompt(TOKENS)) == (0, 0, 0)
     fleet.store("w", A[:1], TOKENS[:4], extra_keys=[["s"]])
     fleet.remove("w", A[:1])
     assert fleet.run("w", prompt(TOKENS, salt="s")) == (0, 1, 0)
+    assert fleet.run("w", prompt(TOKENS)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("engine", list(EngineKind))
+@pytest.mark.parametrize(
+    ("medium", "expected"), [("CPU", (0, 6, 0)), ("CPU_PINNED", (0, 6, 0)), ("OBJ", (0, 0, 6))]
+)
+def test_offloaded_blocks_with_tokens_need_no_gpu_store_where_no_salt_is_used(
+    engine: EngineKind, medium: str, expected: tuple[int, int, int]
+) -> None:
+    """A chain that was only ever announced on a lower tier is that tier's, whichever engine says so."""
+    fleet = SmallFleet(worker_spec("w", engine=engine))
+    fleet.store("w", A, TOKENS, medium=medium)
+    assert fleet.run("w", prompt(TOKENS)) == expected
+    fleet.remove("w", A, medium=medium)
     assert fleet.run("w", prompt(TOKENS)) == (0, 0, 0)

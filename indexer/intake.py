@@ -3,9 +3,13 @@
 Sources come and go while messages are queued; what arrives for a source that is not listed (any more) is
 dropped and counted, so that nothing queued brings a removed worker back. A source that is added again
 begins anew.
+
+A rank has one publisher: one that was ever connected speaks for its own rank. What another one of the worker says
+under that number is counted, and is of that other one's own rank: engines number their ranks from 0 on each host.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from indexer.actions import ForgetReason, RequestReplay
 from indexer.claim_sink import ClaimSink
@@ -43,7 +47,8 @@ class Intake:
     def add_source(self, source: EventSource, now: float) -> None:
         """Listen to ``source`` from now on. A source that is listed already stays as it is."""
         if source not in self._feeds:
-            feed = self._feeds[source] = SourceFeed(source, self._sink, self._limits)
+            is_anothers = partial(self._is_anothers, source)
+            feed = self._feeds[source] = SourceFeed(source, self._sink, self._limits, is_anothers)
             self._by_worker.setdefault(source.rank.worker, []).append(feed)
             self._sink.set_trust(source.rank, Trust.NONE, now)
 
@@ -63,7 +68,11 @@ class Intake:
     def on_connected(self, source: EventSource, now: float) -> list[RequestReplay]:
         """The live socket of ``source`` is connected, for the first time or again."""
         feed = self._feed(source)
-        return feed.on_connected(now) if feed else []
+        if feed is None:
+            return []
+        for other in self._by_worker[source.rank.worker]:
+            other.give_up(source.rank.dp_rank, now)
+        return feed.on_connected(now)
 
     def on_disconnected(self, source: EventSource, now: float) -> list[RequestReplay]:
         """The live socket of ``source`` lost its connection.
@@ -174,6 +183,12 @@ class Intake:
         if feed is None and len(feeds) == 1:
             (feed,) = feeds.values()
         return feed
+
+    def _is_anothers(self, source: EventSource, dp_rank: int) -> bool:
+        """Whether another publisher of the worker was ever connected whose own rank it is. O(ranks)."""
+        feeds = self._by_worker.get(source.rank.worker, ())
+        own = (feed for feed in feeds if feed.own_rank == dp_rank != source.rank.dp_rank)
+        return any(feed.counters.connects for feed in own)
 
     def _feed(self, source: EventSource) -> SourceFeed | None:
         feed = self._feeds.get(source)

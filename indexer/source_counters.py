@@ -14,6 +14,8 @@ class SourceCounters:
         bad_replies: replay replies that cannot be read.
         stray_replies: replies of no conversation that is still wanted.
         refused_ranks: batches that name a rank beyond the bound.
+        misnamed_ranks: batches that name a rank with a publisher of its own, another one. They are of this
+            publisher's rank.
         nobodys: live batches that cannot be read and may be of any of several ranks.
     """
 
@@ -24,6 +26,7 @@ class SourceCounters:
     bad_replies: int = 0
     stray_replies: int = 0
     refused_ranks: int = 0
+    misnamed_ranks: int = 0
     nobodys: int = 0
 
     def copy(self) -> "SourceCounters":

@@ -6,9 +6,9 @@ lowest number that any waiting stream wants; a stream that wants another one wai
 nobody is left in it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from indexer.actions import Apply, Forget, RecordLoss, RequestReplay, StreamAction
+from indexer.actions import Apply, Forget, ForgetReason, RecordLoss, RequestReplay, StreamAction
 from indexer.claim_sink import ClaimSink
 from indexer.heard_batch import HeardBatch
 from indexer.replay_ending import ReplayEnding
@@ -31,6 +31,10 @@ from protocol import (
 class SourceFeed:
     """Streams and replay conversation of one publisher.
 
+    Args:
+        is_anothers: whether a rank has a publisher of its own, another one: then only that one speaks for it,
+            and what this one says under its number is of its own rank.
+
     Attributes:
         own_rank: the rank that batches without one of their own belong to.
         counters: all that happened beside the streams.
@@ -39,9 +43,14 @@ class SourceFeed:
     """
 
     def __init__(
-        self, source: EventSource, sink: ClaimSink, limits: StreamLimits = DEFAULT_STREAM_LIMITS
+        self,
+        source: EventSource,
+        sink: ClaimSink,
+        limits: StreamLimits = DEFAULT_STREAM_LIMITS,
+        is_anothers: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._source = source
+        self._is_anothers = is_anothers
         self._sink = sink
         self._limits = limits
         self._topic = source.topic.encode("utf-8", "surrogatepass")
@@ -161,6 +170,20 @@ class SourceFeed:
                 self._deliver(dp_rank, stream, asked, now)
         return self._converse(now)
 
+    def give_up(self, dp_rank: int, now: float) -> None:
+        """A rank that this publisher has named in passing turns out to have a publisher of its own."""
+        if dp_rank == self.own_rank or self._streams.pop(dp_rank, None) is None:
+            return
+        self._wants.pop(dp_rank, None)
+        if self._conversation is not None:
+            self._conversation.ranks.discard(dp_rank)
+        self._trust.pop(dp_rank, None)
+        self._sink.set_trust(self._rank(dp_rank), Trust.NONE, now)
+        self._sink.forget(self._rank(dp_rank), ForgetReason.WORKER_REMOVED, now)
+        if not self._streams and self._is_connected:
+            own = self._streams[self.own_rank] = self._new_stream()
+            self._deliver(self.own_rank, own, own.on_connected(), now)  # asked with the next tick
+
     def resume(
         self,
         dp_rank: int,
@@ -263,6 +286,9 @@ class SourceFeed:
         if dp_rank > self._limits.max_dp_rank:
             self.counters.refused_ranks += 1
             return None
+        if self._is_anothers(dp_rank):
+            self.counters.misnamed_ranks += 1
+            return self.own_rank
         return dp_rank
 
     def _rank_of_unreadable(self, heard: HeardBatch) -> int | None:

@@ -18,7 +18,7 @@ class LongReading:
         self._scan = BatchScan(frames[-1])
 
     def proceed(self) -> bool:
-        """Read 64 events more; True when nothing is left."""
+        """Read 64 events more, or 128 KiB of them; True when nothing is left."""
         return self._scan.proceed(_EVENTS_AT_ONCE)
 
     def frames(self) -> list[bytes]:

@@ -29,6 +29,7 @@ MAX_EVENT_BYTES = 8 << 20
 """Of an event, or of any other value in a batch, that is read in one go."""
 
 _READ_BYTES = 64 << 10
+_STEP_BYTES = 128 << 10
 _MAX_PASSED = (
     64  # unreadable events in a row that a walk reads again, to find the next readable one
 )
@@ -123,6 +124,7 @@ class BatchScan:
         self._events: LongEvents | None = None
         self._skipped = SkippedEvents()
         self._steps = self._scan()
+        self._position = 0
         self.batch: EventBatch | None = None
 
     def payload(self) -> ScannedPayload:
@@ -130,18 +132,25 @@ class BatchScan:
         return ScannedPayload(self._payload, self.batch)
 
     def proceed(self, num_events: int) -> bool:
-        """Look at so many events more; True when the payload is scanned, or cannot be read."""
+        """Look at so many events more, or 128 KiB of them; True when the payload is scanned, or cannot be read."""
+        end = self._position + _STEP_BYTES
         for _ in range(num_events):
             try:
-                if next(self._steps, False) is False:
-                    return True
+                self._position = next(self._steps)
+            except StopIteration:
+                return True
             except _FAULTS:
                 self.batch = None
                 return True
+            if self._position >= end:
+                break
         return False
 
-    def _scan(self) -> Iterator[bool]:
+    def _scan(self) -> Iterator[int]:
         """One step an event, or a field beyond the usual ones.
+
+        Yields:
+            How many bytes it has looked at.
 
         Raises:
             _FAULTS: it is no batch.
@@ -171,14 +180,14 @@ class BatchScan:
             if is_known:
                 fields[name] = value
             if place >= len(BATCH_PLACES):
-                yield True
+                yield unpacker.tell()
         if unpacker.tell() != len(payload) or not isinstance(fields.get("events"), LongEvents):
             raise UndecodablePayloadError("no event list, or something behind the batch")
         assert self._events is not None
         ts, dp_rank = batch_time(fields), batch_rank(fields)
         self.batch = EventBatch(ts, self._events, dp_rank, self._skipped)
 
-    def _scan_events(self, unpacker: "msgpack.Unpacker[object]") -> Iterator[bool]:
+    def _scan_events(self, unpacker: "msgpack.Unpacker[object]") -> Iterator[int]:
         """The list that comes next; it takes the place of any that came before."""
         events = self._events = LongEvents(self._payload)
         skipped = self._skipped = SkippedEvents()
@@ -197,7 +206,7 @@ class BatchScan:
             else:
                 events.add(event, start, num_before)
                 num_before = 0
-            yield True
+            yield unpacker.tell()
 
     def _value(self, unpacker: "msgpack.Unpacker[object]") -> object:
         """The next value; None in place of one that is too long."""

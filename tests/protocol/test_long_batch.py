@@ -107,6 +107,15 @@ def test_events_named_twice() -> None:
     assert_same(b"\x83" + msgpack.packb("events") + b"\xc0" + payload[1:-8] + b"", 2)
 
 
+def test_a_step_looks_at_few_of_long_events() -> None:
+    """Each is 100 KB: two reach beyond what is looked at in one go."""
+    stores = [BlockStored([i], None, [1 << 20] * 20_000, 20_000, "GPU") for i in range(9)]
+    scan = BatchScan(encode_batch(EventBatch(1.0, stores)))
+    assert [scan.proceed(64) for _ in range(5)] == [False, False, False, False, True]
+    assert scan.batch is not None
+    assert list(scan.batch.events) == stores
+
+
 def test_a_long_batch_is_read_in_steps() -> None:
     stores = [BlockStored([i], i - 1, [i] * 16, 16, "GPU") for i in range(1, 3000)]
     batch = EventBatch(7.0, [*stores, BlockRemoved([1], "GPU"), AllBlocksCleared()], 2)

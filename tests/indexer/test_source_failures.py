@@ -48,9 +48,8 @@ async def test_a_live_message_that_breaks_the_keeper(
         for publisher, one in ((odd, source), (other, sound)):
             fleet.subscriber.subscribe(one)
             await fleet.subscribed(publisher)
-        if (
-            has_replay
-        ):  # what comes before its first replay has ended waits, and breaks with a reply
+        if has_replay:
+            # What comes before its first replay has ended waits, and breaks with a reply.
             await fleet.trust(source, Trust.EXACT)
         for block in (1, BAD, 2, BAD, 3):
             odd.publish(block)

@@ -51,6 +51,7 @@ class LoopbackPublisher:
         changes: told of subscriptions and replay requests.
         ports: of both sockets; 0 chooses.
         stamp: makes the payloads of this process unlike any other's.
+        answers: False leaves every replay unanswered, until that is set to True.
 
     Attributes:
         num_subscribers: connections that are subscribed.
@@ -72,7 +73,7 @@ class LoopbackPublisher:
         self._stamp = stamp
         self._host = host
         self._has_topic_frame = has_topic_frame
-        self._answers = answers
+        self.answers = answers
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._live, self._live_port = self._bind(zmq.XPUB, ports[0], self._on_subscription)
         self._router, self._replay_port = self._bind(zmq.ROUTER, ports[1], self._on_request)
@@ -151,7 +152,7 @@ class LoopbackPublisher:
             for seq, payload in self.buffer
             if seq >= max(first_seq, self.first_kept)
         ]
-        for reply in [*replies, ReplayEnd()] if self._answers else []:
+        for reply in [*replies, ReplayEnd()] if self.answers else []:
             answer = replay_frames(b"", reply)
             if not self._has_topic_frame:
                 del answer[1]

@@ -20,6 +20,8 @@ Source: SGLang 0.5.23 and vLLM 0.32.0 schedulers (order, chunked prefill, flush 
 """
 
 from worker.batch import Batch, Piece
+from worker.blocks import BlockCache
+from worker.engine_cache import EngineCache
 from worker.engine_settings import (
     EngineCounters,
     EngineSettings,
@@ -29,10 +31,10 @@ from worker.engine_settings import (
     StepResult,
 )
 from worker.lineup import Lineup
-from worker.planner import Planner
+from worker.planner import Planner, Scheduling
 from worker.request import EngineRequest, FinishReason, Sequence, TokenOutput
 from worker.sampler import Sampler
-from worker.scheduling import SglangScheduling
+from worker.scheduling import SglangScheduling, VllmScheduling
 from worker.storage import Storage
 from worker.tree import TreeCore
 from worker.tree_cache import TreeCache
@@ -46,8 +48,7 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.counters = EngineCounters()
-        self.cache = TreeCache(settings.tree, settings.model, settings.prefetch, storage)
-        self._scheduling = SglangScheduling(settings.tree.page_size, settings.decode_log_interval)
+        self.cache, self._scheduling = _flavour(settings, storage)
         self._sampler = sampler
         self._storage = storage
         self._time = 0.0
@@ -57,12 +58,22 @@ class Engine:
         self._is_dirty = True
 
     def renewed(self) -> "Engine":
-        """A new engine in this one's place: empty, with the same settings and storage."""
-        return Engine(self.settings, self._sampler, self._storage)
+        """A new engine in this one's place: empty, which it says first of all, with the same settings and
+        storage."""
+        engine = Engine(self.settings, self._sampler, self._storage)
+        if not engine.cache.num_events:
+            engine.cache.reset()
+        return engine
 
     @property
     def tree(self) -> TreeCore:
-        """The tree core that the cache stands on."""
+        """The tree core that the cache stands on.
+
+        Raises:
+            TypeError: it is a block pool.
+        """
+        if not isinstance(self.cache, TreeCache):
+            raise TypeError("an engine without a tree core")
         return self.cache.tree
 
     @property
@@ -123,12 +134,16 @@ class Engine:
             self._is_dirty = True
         return True
 
-    def flush_cache(self, now: float) -> bool:
-        """Empty the cache; False, with nothing done, while there are requests."""
+    def flush_cache(self, now: float, *, keeps_host: bool = False) -> bool:
+        """Empty the cache; False, with nothing done, while there are requests.
+
+        Args:
+            keeps_host: leave the host tier as it is, where the engine has it apart.
+        """
         if self._lineup:
             return False
         self._idle_until(now)
-        self.cache.reset()
+        self.cache.reset(keeps_host=keeps_host)
         self._is_dirty = True
         return True
 
@@ -244,3 +259,13 @@ class Engine:
         """Earliest arrival or end of a transfer."""
         due = (self.cache.next_due(), self._lineup.next_arrival)
         return min((time for time in due if time is not None), default=None)
+
+
+def _flavour(settings: EngineSettings, storage: Storage | None) -> tuple[EngineCache, Scheduling]:
+    """Cache and rules of the engine that is simulated."""
+    if settings.blocks is not None:
+        return BlockCache(settings.blocks, settings.model), VllmScheduling()
+    return (
+        TreeCache(settings.tree, settings.model, settings.prefetch, storage),
+        SglangScheduling(settings.tree.page_size, settings.decode_log_interval),
+    )

@@ -97,8 +97,12 @@ class EngineCache(Protocol):
         """Engine time at which the next copy is due."""
         ...
 
-    def reset(self) -> None:
-        """Empty the cache, which no request uses, and announce it."""
+    def reset(self, *, keeps_host: bool = False) -> None:
+        """Empty the cache, which no request uses, and announce it.
+
+        Args:
+            keeps_host: leave the host tier as it is, where the engine has it apart.
+        """
         ...
 
     def take_events(self) -> list[KvEvent]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
 
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel, KvEvent
+from worker.blocks import BlockConfig
 from worker.prefetch import PrefetchLimits
 from worker.request import TokenOutput
 from worker.tree import TreeConfig
@@ -14,10 +15,12 @@ class EngineSettings:
     """One rank.
 
     Attributes:
+        tree: cache of the SGLang flavour.
+        blocks: of the vLLM flavour; None = it is the other one, which alone has storage and its prefetch.
         max_running: requests in a decode batch.
         max_waiting: requests that have arrived and are not admitted yet.
         chunk_tokens: uncached tokens in one prefill batch; at least a page is taken.
-        decode_log_interval: decode steps between two flushes of events.
+        decode_log_interval: decode steps between two flushes of events; vLLM flushes after each step.
     """
 
     tree: TreeConfig
@@ -27,6 +30,7 @@ class EngineSettings:
     max_waiting: int = 256
     chunk_tokens: int = 8_192
     decode_log_interval: int = 40
+    blocks: BlockConfig | None = None
 
 
 @dataclass(slots=True)

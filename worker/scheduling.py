@@ -1,13 +1,15 @@
-"""How SGLang shares its device between prompts and answers, and who yields when slots run out.
+"""How each engine shares its device between prompts and answers, and who yields when slots run out.
 
-Admission expects of each running request a share of the answer that it has still to give. The share falls
+vLLM admits whatever prompt fits, and takes the latest request off where an answer finds no block. In
+SGLang, admission expects of each running request a share of the answer that it has still to give. The share falls
 while nothing goes wrong, and jumps up when requests had to be retracted:
 
     share │＼                 ／＼
           │   ＼            ／     ＼
      0.1  │      ＼＿＿＿＿│          ＼＿＿＿＿     retracted at │
 
-Source: SGLang 0.5.23 scheduler (prefill first, decode steps alone, retraction, ``new_token_ratio``).
+Source: SGLang 0.5.23 scheduler (prefill first, decode steps alone, retraction, ``new_token_ratio``); vLLM 0.32.0
+scheduler (one step for all, the latest is preempted).
 """
 
 from collections.abc import Collection
@@ -25,7 +27,7 @@ _STEPS_SPARED = 20
 
 
 class SglangScheduling:
-    """Rules of one rank.
+    """Prefill first, then decode steps of all.
 
     Attributes:
         is_mixed: prompts and answers share a batch.
@@ -70,6 +72,32 @@ class SglangScheduling:
     def idle(self) -> None:
         """Nothing runs and nothing waits."""
         self._share = _FIRST_SHARE
+
+
+class VllmScheduling:
+    """One step for prompts and answers; attributes as in ``SglangScheduling``."""
+
+    is_mixed = True
+    flushes_idle = False
+    flush_interval = 1
+    multiple = 1
+
+    def headroom(self, lineup: Lineup, beside: Collection[Sequence]) -> int:  # noqa: ARG002
+        """None: a prompt that fits is admitted."""
+        return 0
+
+    def victim(self, lineup: Lineup) -> Sequence:
+        """The latest admitted."""
+        return lineup.chunked or next(reversed(lineup.running.values()))
+
+    def preempted(self, left: Sequences[Sequence]) -> None:
+        """Nothing is learned from it."""
+
+    def decoded(self) -> None:
+        """Nothing is learned from it."""
+
+    def idle(self) -> None:
+        """Nothing was learned."""
 
 
 def _to_come(sequence: Sequence) -> int:

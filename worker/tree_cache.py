@@ -119,8 +119,8 @@ class TreeCache:
             due.append(self.prefetcher.next_due())
         return min((time for time in due if time is not None), default=None)
 
-    def reset(self) -> None:
-        """Empty the tree; copies in flight are void."""
+    def reset(self, *, keeps_host: bool = False) -> None:  # noqa: ARG002  # no tier is apart
+        """Empty the tree with all its tiers; copies in flight are void."""
         self.tree.reset()
         self.backups.clear()
 

@@ -117,24 +117,24 @@ def test_muted_refills_are_the_only_events_missing() -> None:
 def test_too_little_in_storage_is_not_fetched() -> None:
     driver = lost_prefix(threshold=33)
     assert driver.serve(PROMPT) == Usage(34)
-    assert driver.engine.cache.prefetcher is not None
-    assert driver.engine.cache.prefetcher.counters.issued == 0
-    assert driver.engine.cache.prefetcher.counters.skipped == {PrefetchSkip.BELOW_THRESHOLD: 5}
+    assert driver.cache.prefetcher is not None
+    assert driver.cache.prefetcher.counters.issued == 0
+    assert driver.cache.prefetcher.counters.skipped == {PrefetchSkip.BELOW_THRESHOLD: 5}
 
 
 def test_short_prompts_are_not_looked_up() -> None:
     driver = lost_prefix(threshold=35)
     assert driver.serve(PROMPT) == Usage(34)
-    assert driver.engine.cache.prefetcher is not None
-    assert not driver.engine.cache.prefetcher.counters.skipped
+    assert driver.cache.prefetcher is not None
+    assert not driver.cache.prefetcher.counters.skipped
 
 
 def test_timeout_takes_what_has_arrived() -> None:
     driver = lost_prefix(policy=PrefetchPolicy.TIMEOUT)
     usage = driver.serve(PROMPT)  # 5 ms of a fetch that takes 16
     assert usage == Usage(34, cached_storage_tokens=8)
-    assert driver.engine.cache.prefetcher is not None
-    assert driver.engine.cache.prefetcher.counters.abandoned_tokens == 24
+    assert driver.cache.prefetcher is not None
+    assert driver.cache.prefetcher.counters.abandoned_tokens == 24
 
 
 def test_best_effort_does_not_wait() -> None:
@@ -150,8 +150,8 @@ def test_fetches_take_half_of_the_host_pool() -> None:
     assert driver.usage(first).cached_storage_tokens == 32
     assert driver.usage(second) == Usage(34)
     assert driver.times(second)[0] - begin == pytest.approx(34)
-    assert driver.engine.cache.prefetcher is not None
-    assert driver.engine.cache.prefetcher.counters.skipped[PrefetchSkip.CAPACITY] == 1
+    assert driver.cache.prefetcher is not None
+    assert driver.cache.prefetcher.counters.skipped[PrefetchSkip.CAPACITY] == 1
 
 
 def test_fetches_use_one_link_in_order() -> None:
@@ -182,5 +182,5 @@ def test_storage_is_shared_between_engines() -> None:
     writer, reader = (Driver(make_engine(storage=storage)) for _ in range(2))
     writer.serve(PROMPT)
     assert reader.serve(PROMPT) == Usage(34, cached_storage_tokens=32)
-    assert writer.engine.cache.backups.stored_tokens == 32
-    assert reader.engine.cache.backups.stored_tokens == 0
+    assert writer.cache.backups.stored_tokens == 32
+    assert reader.cache.backups.stored_tokens == 0

@@ -19,6 +19,7 @@ from worker.request import EngineRequest, TokenOutput, Usage
 from worker.sampler import Sampler
 from worker.storage import Storage
 from worker.tree import TreeConfig, WritePolicy
+from worker.tree_cache import TreeCache
 
 MODEL = EngineModel(
     prefill_tokens_per_s=1_000.0,
@@ -78,6 +79,12 @@ class Driver:
     outputs: list[TokenOutput] = field(default_factory=list)
     flushes: list[Flush] = field(default_factory=list)
     num_submitted: int = 0
+
+    @property
+    def cache(self) -> TreeCache:
+        """The cache of an engine that has a tree core."""
+        assert isinstance(self.engine.cache, TreeCache)
+        return self.engine.cache
 
     def submit(self, prompt: Sequence[int], max_new_tokens: int = 1) -> str:
         """Submit a prompt now; its id."""

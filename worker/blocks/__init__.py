@@ -1,0 +1,6 @@
+"""The block pool: vLLM's cache, in place of the tree core."""
+
+from worker.blocks.cache import BlockCache
+from worker.blocks.config import BlockConfig
+
+__all__ = ["BlockCache", "BlockConfig"]

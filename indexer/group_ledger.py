@@ -158,11 +158,13 @@ class GroupLedger:
             Number of blocks that did not fit the bound of unnamed ones, and are not held.
         """
         room = max(0, self._limits.unresolved - self.num_unnamed)
-        known = [h for h in hashes if self.ref_of(h) is not None]
-        unknown = [h for h in hashes if self.ref_of(h) is None]
-        self._hold(tier, known)
-        if unknown:
-            self._hold(tier, unknown[:room])
+        named = [(block_hash, self.ref_of(block_hash)) for block_hash in hashes]
+        known = [(block_hash, ref) for block_hash, ref in named if ref is not None]
+        unknown = [block_hash for block_hash, ref in named if ref is None]
+        if known:
+            self.store(tier, *zip(*known, strict=True))
+        self._hold(tier, unknown[:room])
+        if unknown[:room]:
             self._skips[ClaimSkip.UNRESOLVED] += len(unknown[:room])
         if len(unknown) > room:
             self._skips[ClaimSkip.UNRESOLVED_FULL] += len(unknown) - room
@@ -170,9 +172,7 @@ class GroupLedger:
 
     def refs(self, tier: Tier) -> list[Ref | None]:
         """What the hashes of a tier name, namesakes too; None for what they do not. O(blocks held), in C."""
-        refs = list(self._tiers[tier].values())
-        refs += (ref for _, ref in self._namesakes.of(tier))
-        return refs
+        return [*self._tiers[tier].values(), *(ref for _, ref in self._namesakes.of(tier))]
 
     def doubt_unnamed(self, until: float) -> None:
         """Hashes that name no block are older than a loss, and kept until then unless confirmed; O(unnamed)."""

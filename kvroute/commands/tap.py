@@ -13,6 +13,7 @@ from kvroute.output import JsonFile
 from kvroute.running import fail, refuse, run
 from kvroute.tap import (
     JsonLines,
+    Kind,
     Lines,
     ListenError,
     Outlet,
@@ -25,6 +26,7 @@ from kvroute.tap import (
     is_stdout_gone,
     leave_stdout,
     require_replay,
+    who_is_at,
     worker_entry,
     worker_sources,
 )
@@ -84,6 +86,7 @@ def tap(
         refuse("--for: a number of seconds above 0")
     sources = _sources(endpoint, replay, topic, worker_token, is_bound=bind)
     recordings = _recordings(record, has_ranks=len(sources) > 1)
+    why_not = run(_greeted(sources))
     bounds = TapBounds(count, for_s, is_stdout_gone)
     worker = sources[0].rank.worker
     with _outlets(json_file, worker, shows_tokens=tokens) as outlets:
@@ -93,7 +96,26 @@ def tap(
         for path in recordings.paths:
             typer.echo(f"recorded: {path}", err=True)
     if not tapping.summary.was_connected:
-        fail(f"no connection to {sources[0].endpoint}")
+        fail(f"no connection to {sources[0].endpoint}" + (f": {why_not}" if why_not else ""))
+
+
+async def _greeted(sources: tuple[EventSource, ...]) -> str:
+    """Ask the first source who it is before it is listened to; why nobody is there so far, which is no end yet.
+
+    Raises:
+        typer.Exit: with 1, it is there and can never publish events.
+    """
+    source = sources[0]
+    if source.is_bound:
+        return ""
+    found = await who_is_at(source.endpoint)
+    fault = found.fault(source.endpoint)
+    if fault is not None:
+        fail(fault)
+    if found.kind is not Kind.NOBODY:
+        return ""
+    typer.echo(f"nobody is at {source.endpoint} yet: {found.detail}; waiting", err=True)
+    return found.detail
 
 
 def _run(tapping: Tapping, sources: tuple[EventSource, ...]) -> None:

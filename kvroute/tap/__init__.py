@@ -2,6 +2,7 @@
 
 from kvroute.tap.heard import Batch, Heard, Note, NoteKind
 from kvroute.tap.listening import ListenError
+from kvroute.tap.neighbour import Kind, Neighbour, port_of_router, who_is_at
 from kvroute.tap.outlets import JsonLines, Lines, Outlet, is_stdout_gone, leave_stdout
 from kvroute.tap.recording import Recording, Recordings
 from kvroute.tap.summary import Summary
@@ -21,8 +22,10 @@ __all__ = [
     "Batch",
     "Heard",
     "JsonLines",
+    "Kind",
     "Lines",
     "ListenError",
+    "Neighbour",
     "Note",
     "NoteKind",
     "Outlet",
@@ -36,7 +39,9 @@ __all__ = [
     "endpoint_source",
     "is_stdout_gone",
     "leave_stdout",
+    "port_of_router",
     "require_replay",
+    "who_is_at",
     "worker_entry",
     "worker_sources",
 ]

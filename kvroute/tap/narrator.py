@@ -33,6 +33,8 @@ MAX_DP_RANK = DEFAULT_STREAM_LIMITS.max_dp_rank
 """Highest rank that a batch may name; one beyond it counts as unreadable."""
 REPLAY_TIMEOUT_S = 5.0
 """Silence within a replay. At the bound it has failed."""
+MAX_STRANGE = 3
+"""Connections in a row that never spoke ZeroMQ, of which is told; they come back ten times a second."""
 NOT_CONNECTED_S = 5.0
 SILENT_S = 10.0
 
@@ -74,6 +76,7 @@ class Narrator:
         self._since = now
         self._is_connected = False
         self._hints: set[NoteKind] = set()
+        self._num_strange = 0
 
     @property
     def is_replaying(self) -> bool:
@@ -83,11 +86,16 @@ class Narrator:
     def on_connected(self, now: float) -> list[Heard]:
         """The live socket is connected."""
         self._is_connected = True
+        self._num_strange = 0
         self._since = now
         return [self._note(NoteKind.CONNECTED, f"connected to {self._source.endpoint}", now)]
 
     def on_disconnected(self, now: float) -> list[Heard]:
-        """The live socket lost its connection."""
+        """The live socket lost its connection. Of those that never spoke ZeroMQ a few are told."""
+        if not self._is_connected:
+            self._num_strange += 1
+            if self._num_strange > MAX_STRANGE:
+                return []
         self._is_connected = False
         self._since = now
         told = [] if self._replay is None else self.on_replay_failed("it broke off", now)
@@ -156,6 +164,8 @@ class Narrator:
         try:
             message = parse_live(frames)
         except BadFramesError as error:
+            if self._num_strange >= MAX_STRANGE:
+                return []
             return [
                 self._note(
                     NoteKind.BAD_FRAMES, f"a message that is none: {error}", now, frames=frames

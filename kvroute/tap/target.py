@@ -1,9 +1,11 @@
 """What ENDPOINT stands for: the event socket of one publisher, or a worker whose sockets are asked for."""
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from kvroute.tap.neighbour import Neighbour, port_of_router
 from protocol import EventSource, Rank, WorkerId
 from protocol.fault_words import fault_words
 from router.discovery import is_endpoint
@@ -70,6 +72,12 @@ async def worker_sources(
     Raises:
         SilentWorkerError: it cannot be reached or names none.
     """
+    url = urlsplit(entry.url)
+    kind = None
+    if url.scheme == "http" and url.hostname is not None:
+        kind = await port_of_router(url.hostname, url.port or 80)
+    if kind is not None:
+        raise SilentWorkerError(Neighbour(kind).fault(entry.url) or entry.url)
     async with open_prober(ProbeTimeouts(), token, new_hops()) as prober:
         try:
             found = await prober.describe(WorkerId(entry.worker), entry.url)

@@ -10,6 +10,7 @@ from kvroute.tap.heard import Batch, Heard, Note, NoteKind
 from kvroute.tap.narrator import (
     MAX_DP_RANK,
     MAX_HELD,
+    MAX_STRANGE,
     NOT_CONNECTED_S,
     REPLAY_TIMEOUT_S,
     SILENT_S,
@@ -165,3 +166,13 @@ def test_silence_is_explained_once() -> None:
     narrator.on_connected(10.0)
     assert told(narrator.on_tick(10.0 + SILENT_S)) == ["silent"]
     assert narrator.on_tick(20.0 + SILENT_S) == []
+
+
+def test_who_never_speaks_zeromq_is_told_of_a_few_times_until_a_connection() -> None:
+    narrator, words = Narrator(SOURCE, 0.0), []
+    for _ in range(50):
+        words += told(narrator.on_live([b"HTTP"], 1.0)) + told(narrator.on_disconnected(1.0))
+    assert words == ["bad_frames", "disconnected"] * MAX_STRANGE
+    assert told(narrator.on_connected(2.0)) == ["connected"]
+    assert told(narrator.on_live([b"x"], 3.0)) == ["bad_frames"]
+    assert told(narrator.on_disconnected(4.0)) == ["disconnected"]

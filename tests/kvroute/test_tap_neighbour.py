@@ -13,7 +13,6 @@ from loadgen import free_ports
 from tests.kvroute.command import kvroute
 from tests.loadgen.serving import serving
 
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -31,7 +31,8 @@ class Finding:
 
     Attributes:
         since: when it was first seen, monotonic seconds.
-        ranks: none where it is about a storage pool.
+        ranks: those that have it, the first 64; ``num_ranks`` of the evidence is their number. None where it is
+            about a storage pool.
         evidence: counts and examples, by name.
         advice: what to change, in one sentence.
     """

@@ -42,7 +42,7 @@ def index_readings(
     yield lambda: [*pool_metrics(pools), *pool_source_metrics(heard)]
     found = dict.fromkeys(FindingKind, 0)
     for finding in index.findings(now):
-        found[finding.kind] += len(finding.ranks)
+        found[finding.kind] += int(finding.evidence["num_ranks"])
     for finding in pool_findings(heard, now):
         found[finding.kind] += int(finding.evidence["num_pools"])
     text = "Ranks, or storage pools, with this finding."

@@ -192,6 +192,15 @@ def test_every_finding_and_trust_has_a_series_and_those_there_are_count() -> Non
     assert sum(trust.values()) == 2
 
 
+def test_all_ranks_with_a_finding_count_though_few_are_named() -> None:
+    with fleet() as one:
+        one.learn("w1", sources=(source("w1"),), num_ranks=100)
+        (unheard, _) = sorted(one.brains.index.findings(one.clock.now), key=lambda gap: gap.kind)
+        samples = samples_of(one)
+    assert (unheard.kind, len(unheard.ranks)) == (FindingKind.EVENTS_MISSING, 64)
+    assert samples["kvroute_findings", (("kind", "events_missing"),)] == 99
+
+
 def test_a_worker_that_goes_takes_its_series_along() -> None:
     with fleet() as one:
         for name, port in (("w0", 1), ("w1", 2)):

@@ -134,18 +134,28 @@ def test_numbers(recording: Path) -> None:
 
 def test_a_recording_after_another_is_a_restart(recording: Path, golden: Path) -> None:
     """One process after the other on the same address: nothing of the first one is left."""
-    first = golden / "vllm" / "chatml_basic.jsonl"
-    if not first.exists() or first == recording:
-        pytest.skip("needs another recording to come first")
-    before = [*published(first)]
-    ends_at = parse_live(before[-1]).seq
-    if listen(recording).rank.dp_rank or expected_of(recording)["first_seq"] > ends_at:
-        pytest.skip("of another rank, or begins above where the first one ended")
-    both = Listener(EngineKind.VLLM)
-    for frames in [*before, *published(recording)]:
+    alone, first_seq = listen(recording), expected_of(recording)["first_seq"]
+    others = [
+        path
+        for path in vllm_recordings(golden)
+        if path != recording and expected_file(path).exists()
+    ]
+    before = next(
+        (
+            path
+            for path in others
+            if expected_of(path)["last_seq"] >= first_seq and listen(path).rank == alone.rank
+        ),
+        None,
+    )
+    if before is None:
+        pytest.skip("no other recording of this rank reaches the number that this one begins with")
+    both = Listener(EngineKind.VLLM, dp_rank=alone.rank.dp_rank)
+    for frames in [*published(before), *published(recording)]:
         both.live(frames)
-    assert both.tap.num_restarts == 1 + expected_of(recording)["restarts"]
-    assert both.held() == listen(recording).held()
+    restarts = expected_of(before)["restarts"] + expected_of(recording)["restarts"]
+    assert both.tap.num_restarts == 1 + restarts
+    assert both.held() == alone.held()
 
 
 def test_a_lost_message_is_a_gap(recording: Path) -> None:

@@ -14,7 +14,8 @@ Positional layouts (element 0 is the type name):
     batch             ts, events, rank
 
 No field is a map, so a map at any place of a positional event, also beyond the known ones, holds fields by
-name (SGLang 0.5.18 and 0.5.19 append one with the salt).
+name (SGLang 0.5.18 and 0.5.19 append one with the salt). Behind the medium engines append what they like: from
+the first value on that its place cannot hold, the rest are somebody else's fields and are ignored.
 
 Storage pools publish maps of another form (`protocol.pool_events`).
 """
@@ -55,6 +56,8 @@ _POSITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     "BlockRemoved": _REMOVED_FIELDS,
     "AllBlocksCleared": _CLEARED_FIELDS,
 }
+_NUM_SHARED = {"BlockStored": 6, "BlockRemoved": 2, "AllBlocksCleared": 1}
+"""Places that all engines agree on."""
 BATCH_PLACES = ("ts", "events", "rank")
 """Fields of a positional batch."""
 
@@ -191,13 +194,28 @@ def _pool_event(fields: Mapping[object, object]) -> KvEvent:
 def _positional(tag: str, raw: list[object]) -> dict[object, object]:
     """Name the elements of a positional event; maps among them name theirs."""
     names = _POSITIONAL_FIELDS.get(tag, ())
+    num_shared = _NUM_SHARED.get(tag, 0)
     fields: dict[object, object] = {}
     for place, value in enumerate(raw[1:]):
         if isinstance(value, dict):
             fields.update(value)
         elif place < len(names):
+            if place >= num_shared and not _can_hold(names[place], value):
+                names = ()
+                continue
             fields[names[place]] = value
     return fields
+
+
+def _can_hold(name: str, value: object) -> bool:
+    """Is it a value that the field may have?"""
+    if value is None:
+        return True
+    try:
+        _STORED_READERS[name][1](value)
+    except TypeError:
+        return False
+    return True
 
 
 def _stored(fields: Mapping[object, object]) -> BlockStored:

@@ -71,6 +71,28 @@ def test_positional_stores_of_every_length(num_fields: int) -> None:
     assert event.sliding_window == (128 if num_fields > 10 else None)
 
 
+FOREIGN = [7, True, 1.5, b"raw", [[1], 2], "word"]
+
+
+@pytest.mark.parametrize("num_known", range(1, 8))
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_what_a_place_cannot_hold_is_somebody_elses_field(num_known: int, foreign: object) -> None:
+    """It is ignored with all that follows, and takes neither the store nor what comes before it along."""
+    optional = ["GPU", "adapter", [None], 3, "full_attention", 128, "LOCAL"]
+    event = event_of([*STORE_ARRAY, *optional[:num_known], foreign, *FOREIGN])
+    assert isinstance(event, BlockStored)
+    assert (event.block_hashes, list(event.token_ids)) == ([UNSIGNED], [1, 2, 3, 4])
+    known = [event.medium, event.lora_name, event.extra_keys, event.group_idx, event.spec_kind]
+    assert known[:num_known] == optional[: min(num_known, 5)]
+
+
+@pytest.mark.parametrize(
+    "extras", [["word", 7], [1.5, "word"], [True, None], [[1], {"a": 1}], [b"x"]]
+)
+def test_a_removal_with_unknown_extras_removes(extras: list[object]) -> None:
+    assert event_of(["BlockRemoved", [1], "CPU", *extras]) == BlockRemoved([1], "CPU")
+
+
 @pytest.mark.parametrize("num_between", range(9))
 def test_a_map_at_any_place_of_a_positional_store_is_merged_by_name(num_between: int) -> None:
     """Among the known places, right after them, and beyond."""

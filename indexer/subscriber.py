@@ -249,10 +249,9 @@ class EventSubscriber:
             if frames is None:
                 return True
             self.counters.replies += 1
-            now = self._clock()
             if not self._begin(sockets.source, frames, is_live=False):
                 self._hear(sockets, frames, is_live=False)
-            if not self._work(sockets, deadline) or now >= deadline:
+            if not self._work(sockets, deadline) or self._clock() >= deadline:
                 return False
         return False
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """Sizes a rank and times in seconds. At each bound the oldest goes first, and is counted.
+    """Sizes a rank and times in seconds. At a bound the oldest goes first, unless its line says otherwise. Claims
+    that go, or are not made, are counted; memories that go are not.
 
     Attributes:
         full_ranks: ranks and storage pools up to which each has the sizes a rank in full. With more of them each has an
@@ -13,8 +14,8 @@ class IndexLimits:
             shrinks goes within minutes.
         orphans: parked blocks whose parent is unknown, a cache group.
         orphan_bytes: of their tokens.
-        unresolved: blocks announced without tokens and not yet named otherwise.
-        groups: cache groups that make claims.
+        unresolved: blocks announced without tokens and not yet named otherwise; further ones are not held.
+        groups: cache groups that make claims; further ones make none.
         claims: hashes held on a tier, named or not, of all ranks together: a block that three ranks hold
             on two tiers counts six times. 180 to 300 bytes each. A rank's claims are incomplete from the
             first eviction on, until it is cleared or starts anew.

@@ -2,8 +2,8 @@
 
 Streams write here (``apply``, ``forget``, ``record_loss``, ``set_trust``), the planner asks and tells
 (``match``, ``predict``, ``withdraw``, ``observe``, ``report``), the debug pages look. Pure: time comes in as ``now``,
-monotonic seconds, and nothing is awaited. Calls for ranks of workers it does not know are harmless and
-counted, so nothing queued brings a removed worker back.
+monotonic seconds, and nothing is awaited. Calls for ranks of workers it does not know are harmless, so nothing
+queued brings a removed worker back; batches among them are counted.
 """
 
 from collections import Counter

@@ -1,14 +1,15 @@
-"""Snapshots of ranks as lines: told one by one, so that nothing is ever there as a whole but one rank's copy.
+"""Snapshots of ranks and storage pools as lines: told one by one, so that nothing is ever there as a whole but one rank's copy.
 
 A rank's snapshot is what its claims were right after batch ``seq``. Whoever loads it and applies every batch
 from ``seq + 1`` on has what the teller has. Ranks are copied one after the other, each at its own moment.
 
 Left out are predicted blocks, which belong to requests under way; what served prompts tell of parents that no
-event names; and parked blocks of more than 65,536 tokens, which stay unnamed.
+event names; parked blocks of more than 65,536 tokens, which stay unnamed; and which blocks the hashes name that a
+storage pool has not announced: the ranks' claims tell most of them again.
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -22,13 +23,15 @@ from indexer.dump_format import (
     NamesLine,
     ObservedLine,
     ParkedLine,
+    PoolEndLine,
+    PoolLine,
     RankEndLine,
     RankLine,
     SpaceLine,
     wire_hash,
 )
 from indexer.identity import Piece
-from indexer.snapshots import GroupSnapshot, LedgerSnapshot, RankSnapshot
+from indexer.snapshots import GroupSnapshot, LedgerSnapshot, PoolSnapshot, RankSnapshot
 from protocol import EngineHash, Tier, TokenBytes
 
 Named: TypeAlias = tuple[EngineHash, Ref | None]
@@ -60,15 +63,46 @@ def rank_lines(
         speaks_extra_keys=ledger.speaks_extra_keys,
         has_placeholders=ledger.has_placeholders,
     )
+    yield from _content_lines(ledger, snapshot.spaces, now)
+    yield RankEndLine(held=_num_held(ledger))
+
+
+def pool_lines(
+    snapshot: PoolSnapshot, digests: Sequence[tuple[int, int]], now: float
+) -> Iterator[Line]:
+    """One storage pool, from ``pool`` to ``pool_end``; each line is O(512)."""
+    pool, ledger = snapshot.pool, snapshot.ledger
+    yield PoolLine(
+        name=pool.name,
+        backend=pool.backend,
+        address=pool.address,
+        model=pool.model,
+        layout=pool.layout,
+        namespace=pool.namespace,
+        trust=snapshot.trust,
+        seq=snapshot.seq,
+        digests=list(digests),
+        geometries=[(size, is_eagle, n) for (size, is_eagle), n in ledger.geometries.items()],
+    )
+    yield from _content_lines(ledger, snapshot.spaces, now)
+    yield PoolEndLine(held=_num_held(ledger))
+
+
+def _num_held(ledger: LedgerSnapshot) -> int:
+    return sum(len(h) for group in ledger.groups.values() for h, _ in group.held.values())
+
+
+def _content_lines(
+    ledger: LedgerSnapshot, spaces: Mapping[int, Space], now: float
+) -> Iterator[Line]:
+    """What is claimed, each space before the first line that refers to it."""
     told: set[int] = set()
     for line in _claim_lines(ledger, now):
         number = getattr(line, "space", None)
         if number is not None and number not in told:
             told.add(number)
-            yield _space_line(number, snapshot.spaces[number])
+            yield _space_line(number, spaces[number])
         yield line
-    held = [len(h) for group in ledger.groups.values() for h, _ in group.held.values()]
-    yield RankEndLine(held=sum(held))
 
 
 def _claim_lines(ledger: LedgerSnapshot, now: float) -> Iterator[Line]:

@@ -10,7 +10,14 @@
       observed                              blocks that evidence holds
     rank_end                                the rank is whole
     …
+    pool                                    a storage pool: which, trust and sequence mark of its own events
+      space, group, held, names, parked     what those have told
+      observed                              copies that are inferred
+    pool_end                                the pool is whole
+    …
     end                                     so is the dump
+
+Format 1 has no pools, and is read too.
 
 An engine hash is a number, or its bytes in hex; a block is the number of its space and its key.
 """
@@ -21,10 +28,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from indexer.trust import Trust
-from protocol import EngineHash, Tier
+from protocol import EngineHash, PoolName, StoragePool, Tier
 from protocol.codec import MAX_HASH_BYTES
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+READABLE: Final = (1, 2)
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_IN_LINE: Final = 512
 """Hashes or blocks in one line."""
@@ -52,6 +60,7 @@ class LoadSkip(StrEnum):
     OTHER_WORKER = "other_worker"  # of this name, at another address or of another model
     NOT_TRUSTED = "not_trusted"  # its claims were in flux, or contradicted
     KNOWN_ALREADY = "known_already"  # events have told something of it
+    UNKNOWN_POOL = "unknown_pool"  # no worker that is known shares it
 
 
 class DumpError(ValueError):
@@ -93,8 +102,37 @@ class RankLine(_Line):
     has_placeholders: bool = False
 
 
+class PoolLine(_Line):
+    """A storage pool begins; its fields say which.
+
+    Attributes:
+        trust: of its own events; NONE where they are not heard.
+        seq, digests: of its own events, as a rank has them; pools that publish together have the same.
+    """
+
+    kind: Literal["pool"] = "pool"
+    name: Text | None
+    backend: Text | None
+    address: Text | None
+    model: Text
+    layout: Text
+    namespace: Text
+    trust: Trust
+    seq: Number | None
+    digests: Annotated[list[tuple[Number, U64]], Field(max_length=1024)] = []
+    geometries: Annotated[list[tuple[UsedSize, bool, Number]], Field(max_length=64)] = []
+
+    @property
+    def pool(self) -> StoragePool:
+        """The pool."""
+        name = None if self.name is None else PoolName(self.name)
+        return StoragePool(
+            name, self.backend, self.address, self.model, self.layout, self.namespace
+        )
+
+
 class SpaceLine(_Line):
-    """A key space of the rank's model."""
+    """A key space of the rank's or pool's model."""
 
     kind: Literal["space"] = "space"
     number: Number
@@ -147,7 +185,7 @@ class ParkedLine(_Line):
 
 
 class ObservedLine(_Line):
-    """Blocks that evidence holds, and how old it is, in seconds; oldest first."""
+    """Blocks that evidence holds, or that are inferred, and how old that is, in seconds; oldest first."""
 
     kind: Literal["observed"] = "observed"
     space: Number
@@ -162,16 +200,24 @@ class RankEndLine(_Line):
     held: Number
 
 
+class PoolEndLine(_Line):
+    """The pool is whole: its own events have it hold so many hashes, a tier each."""
+
+    kind: Literal["pool_end"] = "pool_end"
+    held: Number
+
+
 class EndLine(_Line):
     """The dump is whole."""
 
     kind: Literal["end"] = "end"
     ranks: Number
+    pools: Number = 0
 
 
 Line: TypeAlias = (
     HeaderLine | RankLine | SpaceLine | GroupLine | HeldLine | NamesLine | ParkedLine
-    | ObservedLine | RankEndLine | EndLine
+    | ObservedLine | RankEndLine | PoolLine | PoolEndLine | EndLine
 )  # fmt: skip
 _LINES: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 

@@ -53,7 +53,11 @@ _TICKED_AT_ONCE = 256
 
 
 class FleetIndex:
-    """Claims, trust and findings of every rank."""
+    """Claims, trust and findings of every rank.
+
+    Attributes:
+        pools: what storage pools hold, to be dumped and loaded.
+    """
 
     def __init__(
         self,
@@ -65,8 +69,8 @@ class FleetIndex:
         self._blocks = BlockIndex(self._share)
         self._specs: dict[WorkerId, WorkerSpec] = {}
         self._books: dict[Rank, RankBook] = {}
-        self._pools = StoragePools(self._blocks, limits, storage, self._drop_lookups)
-        self._lookups = LookupTable(self._books, self._pools)
+        self.pools = StoragePools(self._blocks, limits, storage, self._drop_lookups)
+        self._lookups = LookupTable(self._books, self.pools)
         self._board = FindingBoard(limits)
         self._turns = RankTurns(_TICKED_AT_ONCE)
         self._skips: Counter[ClaimSkip] = Counter()
@@ -85,7 +89,7 @@ class FleetIndex:
             for book in self._books.values():
                 if book.rank.worker == spec.worker:
                     book.rename(spec)
-                    self._pools.settle(book)
+                    self.pools.settle(book)
             self._share.num_holders = self._num_holders
             return
         self.remove_worker(spec.worker)
@@ -101,7 +105,7 @@ class FleetIndex:
             book = self._books.pop(rank)
             self._lookups.drop()
             self._skips.update(book.ledger.skips)
-            self._pools.detach(book)
+            self.pools.detach(book)
             book.close()
         self._share.num_holders = self._num_holders
 
@@ -116,8 +120,8 @@ class FleetIndex:
         book = self._books.get(rank) or self._book(rank, now)
         if book is not None:
             book.apply(batch, now, seq)
-        elif self._pools.has(rank.worker):
-            self._pools.apply(rank.worker, batch, now)
+        elif self.pools.has(rank.worker):
+            self.pools.apply(rank.worker, batch, now, seq)
         else:
             self._skips[ClaimSkip.UNKNOWN_WORKER] += 1
         if self._blocks.clock.num_held > self._limits.claims:
@@ -129,7 +133,7 @@ class FleetIndex:
         if book is not None:
             book.forget(reason, now)
         else:
-            self._pools.forget(rank.worker, now)
+            self.pools.forget(rank.worker, now)
 
     def record_loss(self, rank: Rank, now: float, cause: LossCause = LossCause.NO_REPLAY) -> None:
         """Batches are lost for good: the rank's older claims are doubtful until confirmed."""
@@ -137,7 +141,7 @@ class FleetIndex:
         if book is not None:
             book.record_loss(now, cause)
         else:
-            self._pools.record_loss(rank.worker, now)
+            self.pools.record_loss(rank.worker, now)
 
     def wants_rebuild(self, rank: Rank, now: float) -> bool:
         """Whether the rank was purged, so that a replay from 0 would bring back what it truly holds."""
@@ -154,7 +158,7 @@ class FleetIndex:
         if tier is None:
             return True
         if book is None:
-            return self._pools.shrink(rank.worker, tier, max_blocks, now)
+            return self.pools.shrink(rank.worker, tier, max_blocks, now)
         return book.ledger.shrink(tier, max_blocks, now)
 
     def set_trust(self, rank: Rank, trust: Trust, now: float) -> None:
@@ -163,7 +167,7 @@ class FleetIndex:
         if book is not None:
             book.set_trust(trust)
         else:
-            self._pools.set_trust(rank.worker, trust)
+            self.pools.set_trust(rank.worker, trust)
 
     def set_connected(self, rank: Rank, now: float, *, is_connected: bool | None) -> None:
         """Whether the rank's event socket is connected. To be told again and again.
@@ -199,7 +203,7 @@ class FleetIndex:
 
     def query(self, query: PrefixQuery, now: float) -> list[HeldPrefix]:
         """How much of a prefix each rank that serves its model holds, by rank. O(blocks + ranks × changes)."""
-        return answer(query, self._blocks, self._books.values(), self._pools.shared, now)
+        return answer(query, self._blocks, self._books.values(), self.pools.shared, now)
 
     def predict(self, rank: Rank, prompt: Prompt, now: float) -> None:
         """The prompt was dispatched to the rank: it will soon hold it. O(blocks)."""
@@ -244,7 +248,7 @@ class FleetIndex:
         if book is not None:
             book.report(prompt, cached_tokens, at_decision, decided_at, now)
             if cached_tokens is not None:
-                self._pools.weigh(book, prompt, cached_tokens, at_decision, decided_at)
+                self.pools.weigh(book, prompt, cached_tokens, at_decision, decided_at)
 
     def trust(self, rank: Rank, now: float) -> Trust:
         """How far claims about the rank can be believed; NONE for ranks that are not known."""
@@ -259,7 +263,7 @@ class FleetIndex:
         self.sweep(_SWEPT_AT_ONCE)
         for book in self._turns.take(self._books):
             book.tick(now)
-        self._pools.tick(now)
+        self.pools.tick(now)
         if self._turns.is_round_over:
             self._board.look(self._books.values(), now)
 
@@ -275,11 +279,11 @@ class FleetIndex:
 
     def pool_states(self) -> list[PoolState]:
         """A snapshot a storage pool that a rank is attached to."""
-        return self._pools.states()
+        return self.pools.states()
 
     def pools_named(self, name: PoolName) -> frozenset[StoragePool]:
         """The storage pools behind a name: one for each model and layout."""
-        return self._pools.named(name)
+        return self.pools.named(name)
 
     def findings(self, now: float) -> list[Finding]:
         """Every gap that is there now, with its evidence."""
@@ -320,9 +324,8 @@ class FleetIndex:
         spec = self._specs.get(rank.worker)
         if spec is None:
             return LoadSkip.UNKNOWN_WORKER
-        if (spec.url, spec.model, spec.engine) != (line.url, line.model, line.engine):
-            return LoadSkip.OTHER_WORKER
-        if line.version is not None and spec.version not in (None, line.version):
+        is_other = (spec.url, spec.model, spec.engine) != (line.url, line.model, line.engine)
+        if is_other or (line.version is not None and spec.version not in (None, line.version)):
             return LoadSkip.OTHER_WORKER
         if line.trust not in LOADABLE or line.seq is None:
             return LoadSkip.NOT_TRUSTED
@@ -360,14 +363,14 @@ class FleetIndex:
         assert self._share.num_holders == len(holders)
         for book in self._books.values():
             book.check()
-        self._pools.check(self._books.values())
+        self.pools.check(self._books.values())
 
     def _holders(self) -> list[Holder]:
-        return [*self._books.values(), *self._pools.books]
+        return [*self._books.values(), *self.pools.books]
 
     @property
     def _num_holders(self) -> int:
-        return len(self._books) + self._pools.num_books
+        return len(self._books) + self.pools.num_books
 
     def _drop_lookups(self) -> None:
         self._lookups.drop()
@@ -391,6 +394,6 @@ class FleetIndex:
         book = RankBook(rank, spec, self._blocks, self._limits, now, self._lookups.drop)
         self._books[rank] = book
         self._lookups.drop()
-        self._pools.settle(book)
+        self.pools.settle(book)
         self._share.num_holders = self._num_holders
         return book

@@ -12,10 +12,10 @@ attached; a lookup spreads it over their slots (`prefix_walk.with_shared`). Thre
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from indexer.block_index import BlockIndex, Ref
+from indexer.block_index import BlockIndex, Ref, Space
 from indexer.identity import ClaimSkip
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
@@ -25,6 +25,7 @@ from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_book import RankBook
 from indexer.remembered import Remembered
 from indexer.slot_bits import OBSERVED, STORAGE, STRIDE, slots_mask
+from indexer.snapshots import PoolSnapshot
 from indexer.storage_rules import StorageRules
 from indexer.storage_source import StorageSource
 from indexer.trust import Trust
@@ -41,6 +42,7 @@ from protocol import (
 )
 
 _POOL_MEDIUM = "STORAGE"
+_RESTORABLE = frozenset((Trust.EXACT, Trust.JOINED, Trust.DEGRADED))
 _NO_MODELS: frozenset[str] = frozenset()
 
 
@@ -74,6 +76,8 @@ class PoolBook:
 
     Attributes:
         num_contradicted: inferred blocks dropped because a report fell short of them.
+        num_resets: how often all was dropped.
+        last_seq: number of the last batch of its own events that is applied as a whole; None before the first.
     """
 
     def __init__(
@@ -87,6 +91,8 @@ class PoolBook:
         self.pool = pool
         self.trust = Trust.NONE
         self.num_contradicted = 0
+        self.num_resets = 0
+        self.last_seq: int | None = None
         limits = replace(limits, observed=rules.max_inferred)
         self.ledger = RankLedger(index, pool.model, limits, clears_are_total=True)
         self._index = index
@@ -170,17 +176,23 @@ class PoolBook:
         self._written.clear()
         self.ledger.claims.observed.mark(refs, now)
 
-    def apply(self, batch: EventBatch, now: float, *, is_only: bool) -> None:
+    def apply(
+        self, batch: EventBatch, now: float, seq: int | None = None, *, is_only: bool
+    ) -> None:
         """The pool's next events. O(blocks and tokens in it).
 
         Args:
+            seq: the batch's number, with its last part.
             is_only: no other model or layout is behind the same name; else events must name their model.
         """
+        self.last_seq = self.last_seq if seq is None else seq
         self.ledger.apply(self._own(batch.events, is_only=is_only), now)
         self._settle_slot()
 
     def forget(self, now: float) -> None:
         """Drop every claim, inferred ones too: the pool is a new one, or nobody listens to it."""
+        self.num_resets += 1
+        self.last_seq = None
         self.ledger.forget(now)
         self._settle_slot()
 
@@ -222,6 +234,29 @@ class PoolBook:
         missing = space.refs(blocks.keys[cached : at_decision.matched_blocks])
         inferred = self.ledger.claims.observed
         self.num_contradicted += inferred.unmark_until(missing, decided_at)
+
+    # What a dump tells
+
+    @property
+    def infers(self) -> bool:
+        """Whether copies may be inferred."""
+        return self._rules.infers
+
+    def can_restore(self, trust: Trust, seq: int | None) -> bool:
+        """Whether what the pool's events told somebody else, up to a batch, may stand for what they have not told here."""
+        is_new = self.last_seq is None and not self.ledger.num_held
+        return self._speaks and is_new and trust in _RESTORABLE and seq is not None
+
+    def restored(self, seq: int | None, trust: Trust, now: float) -> None:
+        """The ledger was filled with what the pool's events have told up to a batch."""
+        self.last_seq = seq
+        if trust is Trust.DEGRADED:
+            self.record_loss(now)
+
+    def snapshot(self, spaces: Mapping[int, Space]) -> PoolSnapshot:
+        """All that is known to be in the pool, but for what ranks announce; O(blocks)."""
+        ledger = self.ledger.snapshot()
+        return PoolSnapshot(self.pool, self.trust, self.last_seq, ledger, spaces)
 
     # What follows
 

@@ -10,7 +10,7 @@ from indexer.block_index import Ref, Space
 from indexer.identity import Piece
 from indexer.match import Geometry
 from indexer.trust import Trust
-from protocol import EngineHash, Rank, Tier, WorkerSpec
+from protocol import EngineHash, Rank, StoragePool, Tier, WorkerSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +67,22 @@ class RankSnapshot:
     trust: Trust
     seq: int | None
     taken_at: float
+    ledger: LedgerSnapshot
+    spaces: Mapping[int, Space]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    """One storage pool right after one batch of its own events, if it has any.
+
+    Attributes:
+        seq: number of that batch; None before the first.
+        ledger: what its events have told; what is ``observed`` is inferred.
+        spaces: of all ranks and pools, by the number that refs carry.
+    """
+
+    pool: StoragePool
+    trust: Trust
+    seq: int | None
     ledger: LedgerSnapshot
     spaces: Mapping[int, Space]

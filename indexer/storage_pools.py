@@ -1,17 +1,20 @@
 """All storage pools of the fleet: a book for each that a rank is attached to."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from indexer.block_index import BlockIndex
+from indexer.dump_format import LoadSkip, PoolLine
 from indexer.limits import IndexLimits
 from indexer.match import Prompt, RankMatch
 from indexer.pool_book import PoolBook, PoolState
+from indexer.pool_load import PoolLoad
 from indexer.prefix_walk import SharedBits
 from indexer.rank_book import RankBook
+from indexer.snapshots import PoolSnapshot
 from indexer.storage_rules import StorageRules
 from indexer.storage_source import StorageSource
 from indexer.trust import Trust
-from protocol import EventBatch, PoolName, StoragePool, Tier, WorkerId, pool_source
+from protocol import EventBatch, PoolName, StoragePool, Tier, WorkerId, pool_key, pool_source
 
 
 class StoragePools:
@@ -80,11 +83,13 @@ class StoragePools:
         """Whether events of this source are of a pool."""
         return source in self._by_source
 
-    def apply(self, source: WorkerId, batch: EventBatch, now: float) -> None:
-        """The next events of a pool."""
+    def apply(
+        self, source: WorkerId, batch: EventBatch, now: float, seq: int | None = None
+    ) -> None:
+        """The next events of a pool; ``seq`` comes with the last part of a batch."""
         books = self._by_source.get(source, ())
         for book in books:
-            book.apply(batch, now, is_only=len(books) == 1)
+            book.apply(batch, now, seq, is_only=len(books) == 1)
 
     def forget(self, source: WorkerId, now: float) -> None:
         """Drop every claim of a pool."""
@@ -105,6 +110,40 @@ class StoragePools:
         """Drop up to so many blocks of a medium; whether no more than so many are left of it."""
         books = self._by_source.get(source, ())
         return all(book.ledger.shrink(tier, max_blocks, now) for book in books)
+
+    # What a dump tells, of pools by their keys: several with one name are told together
+
+    def dump_keys(self) -> list[WorkerId]:
+        """Each pool's key, in order: the id of its source, as if it had one of its own where it has no name."""
+        return sorted({pool_key(pool) for pool in self._pools})
+
+    def snapshots(self, key: WorkerId) -> list[PoolSnapshot]:
+        """All that is known of the pools of a key at this moment. O(blocks)."""
+        spaces = self._index.spaces()
+        found = [book for pool, book in self._pools.items() if pool_key(pool) == key]
+        return [book.snapshot(spaces) for book in found]
+
+    def begin_load(self, line: PoolLine, now: float, *, takes_events: bool) -> PoolLoad | LoadSkip:
+        """Fill the books of a pool from a dump, or say why they are not to be filled.
+
+        Args:
+            takes_events: what its own events have told, too, if none of them was heard here.
+        """
+        book = self._pools.get(line.pool)
+        if book is None:
+            return LoadSkip.UNKNOWN_POOL
+        return PoolLoad(
+            book, self._index, line, self._limits.claims, now, takes_events=takes_events
+        )
+
+    def is_loading(self, load: PoolLoad) -> bool:
+        """Whether a load that has begun may go on."""
+        return self._pools.get(load.book.pool) is load.book and load.is_whole
+
+    def is_restored(self, source: WorkerId, seq: int, pools: Set[StoragePool]) -> bool:
+        """Whether these are all pools of a source, and what they hold rests on its events up to that number."""
+        books = self._by_source.get(source, ())
+        return {book.pool for book in books} == pools and all(b.last_seq == seq for b in books)
 
     # What the index asks and tells
 

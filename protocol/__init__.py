@@ -40,6 +40,7 @@ from protocol.storage_pool import (
     PoolName,
     StoragePool,
     StorageUse,
+    pool_key,
     pool_source,
 )
 from protocol.tiers import Tier, tier_of
@@ -88,6 +89,7 @@ __all__ = [
     "parse_live",
     "parse_replay",
     "parse_replay_request",
+    "pool_key",
     "pool_source",
     "replay_frames",
     "replay_request",

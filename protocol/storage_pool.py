@@ -64,6 +64,11 @@ class StorageUse:
     writes_through: bool = False
 
 
+def pool_key(pool: StoragePool) -> WorkerId:
+    """What a pool is asked for by: the id of its source, or one like it where it has no name."""
+    return pool_source(pool.name or PoolName(pool.label))
+
+
 def pool_source(name: PoolName) -> WorkerId:
     """The id under which a pool's own events are heard; no worker has it, for names have no slash."""
     return WorkerId(f"pool/{name}")

@@ -109,7 +109,7 @@ async def test_a_bad_sibling_costs_its_share_of_the_time_and_the_next_is_asked(c
                 "garbage": [b"<html>"],
                 "absent": [],
                 "empty": [lines[0], lines[-1].replace(b":1", b":0")],
-                "other version": [lines[0].replace(b"1", b"2"), *lines[1:]],
+                "other version": [lines[0].replace(b"2", b"3"), *lines[1:]],
             }[case]
             router = Router(changes)
             bootstrap = heir(router, Told(bad=bad, good=lines), "bad", "good", timeout_s=0.6)
@@ -187,7 +187,7 @@ async def test_a_sibling_is_asked_over_its_control_port_with_its_token() -> None
             transport = client._transport
             told = Siblings("secret", 5.0, transport)
             lines = [line async for line in told.dump("http://control", "w0")]
-            assert lines[0] == b'{"kind":"header","format":1}'
+            assert lines[0] == b'{"kind":"header","format":2}'
             assert any(b'"hashes":[1,2]' in line for line in lines)
             assert lines[-1] == b'{"kind":"end","ranks":1}'
             with pytest.raises(SiblingError, match="answers 401"):

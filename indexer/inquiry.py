@@ -16,7 +16,7 @@ from indexer.trust import Trust
 class Inquiry:
     """The questions of one stream. All operations O(1).
 
-    Attributes:
+    Attributes, to be read only:
         has_replay: whether replays can be asked for.
         mode: what is asked, and so what live batches do meanwhile.
         last_live: highest live number of the publisher's process; None before the first.
@@ -119,6 +119,60 @@ class Inquiry:
             return [self.ask(Mode.JOIN, 0)]
         self.schedule_repair(now)
         return []
+
+    def ask_about_far(self) -> RequestReplay | None:
+        """Ask whether a number far beyond is of another process; None where that was asked, or nobody can answer."""
+        if self.is_far_asked or not self.can_ask:
+            return None
+        self.is_far_asked = True
+        return self.ask_whether_same()
+
+    # What is heard
+
+    def note_live(self, seq: int) -> None:
+        """A live number of the publisher's process."""
+        self.last_live = seq
+
+    def leave_check(self) -> None:
+        """The live socket speaks: nothing is left to check."""
+        if self.mode is Mode.CHECK:
+            self.mode = Mode.FOLLOW
+
+    def hear_reply(self) -> bool:
+        """A reply came; whether it is the first one to the question."""
+        is_first = not self.has_reply
+        self.has_reply = self.has_buffer = True
+        return is_first
+
+    def find_same(self) -> None:
+        """The last number is the same; what follows it was missed, unless the stream asks out of caution."""
+        self.is_same = True
+        if self.mode is Mode.PROBE:
+            self.mode = Mode.GAP
+
+    def find_more(self) -> None:
+        """The answer goes on behind what is known."""
+        self.mode = Mode.GAP
+
+    def find_all(self) -> None:
+        """The answer takes the place of what is known."""
+        self.mode = Mode.JOIN
+
+    def find_late(self) -> None:
+        """The answer began later than asked."""
+        self.is_late = True
+
+    def suspend(self) -> None:
+        """The connection broke: an answer under way may be anybody's."""
+        if self.is_open:
+            self.mode = Mode.SUSPENDED
+
+    def end(self) -> None:
+        """The answer came to its end."""
+        self.is_far_asked = False
+        self.is_short |= self.is_late
+
+    # What becomes of it
 
     def follow(self) -> None:
         """Nothing is asked, and nothing is left open."""

@@ -106,8 +106,7 @@ class EventStream:
     def on_disconnected(self) -> None:
         """The live socket lost its connection: a replay under way may be answered by anybody."""
         self._lost_connection = True
-        if self.is_replaying:
-            self._inquiry.mode = Mode.SUSPENDED
+        self._inquiry.suspend()
 
     def on_live(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A live message came. O(events of the batch) where it is the expected one."""
@@ -115,10 +114,9 @@ class EventStream:
         position, inquiry = self.position, self._inquiry
         is_next = heard.seq == position.next_seq and inquiry.mode is Mode.FOLLOW
         if is_next and heard.batch is not None:
-            inquiry.last_live = heard.seq
+            inquiry.note_live(heard.seq)
             return position.apply(heard, heard.batch, now, is_replayed=False)
-        if inquiry.mode is Mode.CHECK:  # the live socket speaks: nothing is left to check
-            inquiry.mode = Mode.FOLLOW
+        inquiry.leave_check()
         expected = position.next_seq or 0
         if heard.seq < expected:
             return self._on_lower(heard, now)
@@ -132,8 +130,7 @@ class EventStream:
         """A replayed message of the conversation that the stream asked for came."""
         if not self._inquiry.is_open:
             return []
-        is_first = not self._inquiry.has_reply
-        self._inquiry.has_reply = self._inquiry.has_buffer = True
+        is_first = self._inquiry.hear_reply()
         if self._inquiry.mode in (Mode.PROBE, Mode.CHECK):
             return self._on_probe_reply(heard, now)
         forgotten = self._on_rebuild_starts(heard.seq) if self._inquiry.mode is Mode.REBUILD else []
@@ -189,7 +186,7 @@ class EventStream:
             if is_same:
                 self.position.confirm()
             self.counters.duplicates += 1
-            inquiry.last_live = max(heard.seq, inquiry.last_live or 0)
+            inquiry.note_live(max(heard.seq, inquiry.last_live or 0))
             return []
         return self._restart(ResetCause.LOWER_NUMBER, heard, now)
 
@@ -201,7 +198,7 @@ class EventStream:
             return self._restart(ResetCause.OTHER_CONTENT, heard, now)
         if self._inquiry.last_live is not None and heard.seq < self._inquiry.last_live:
             return self._on_regression(heard, now)
-        self._inquiry.last_live = heard.seq
+        self._inquiry.note_live(heard.seq)
         if self.held.add(heard):
             return []
         self.counters.hold_overflows += 1
@@ -214,14 +211,14 @@ class EventStream:
         if not self._inquiry.can_ask:
             return self._restart(ResetCause.LOWER_NUMBER, heard, now)
         self.counters.discarded += self.held.clear()
-        self._inquiry.last_live = heard.seq
+        self._inquiry.note_live(heard.seq)
         self.held.add(heard)
         return [self._inquiry.ask_whether_same()]
 
     def _on_ahead(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """Not below the expected number, with nothing held and no replay under way."""
         position, inquiry = self.position, self._inquiry
-        inquiry.last_live = heard.seq
+        inquiry.note_live(heard.seq)
         if heard.seq > position.expected and position.next_seq is not None:
             self.counters.gaps += 1
         if heard.seq == position.expected and heard.batch is not None:
@@ -244,10 +241,8 @@ class EventStream:
         self.counters.implausible += 1
         if self._inquiry.mode is not Mode.FOLLOW:
             return []
-        if self._inquiry.can_ask and not self._inquiry.is_far_asked:
-            self._inquiry.is_far_asked = True
-            return [self._inquiry.ask_whether_same()]
-        return self._restart(ResetCause.FAR_NUMBER, heard, now)
+        asked = self._inquiry.ask_about_far()
+        return [asked] if asked else self._restart(ResetCause.FAR_NUMBER, heard, now)
 
     # Replies
 
@@ -257,13 +252,11 @@ class EventStream:
             self.counters.replayed_old += 1
             return []
         if heard.seq == last_seq and self.position.ring.compare(heard.seq, heard.payload):
-            self._inquiry.is_same = True
+            self._inquiry.find_same()
             self.position.confirm()
-            if self._inquiry.mode is Mode.PROBE:
-                self._inquiry.mode = Mode.GAP
             return []
         if heard.seq > last_seq and self._inquiry.is_same:
-            self._inquiry.mode = Mode.GAP
+            self._inquiry.find_more()
             return self._on_ordered_reply(heard, now, is_first=False)
         is_missing = heard.seq > last_seq
         cause = ResetCause.PROBE_MISSING if is_missing else ResetCause.PROBE_DIFFERS
@@ -272,11 +265,12 @@ class EventStream:
     def _on_rebuild_starts(self, first_seq: int) -> list[StreamAction]:
         self._inquiry.repair.cancel()  # until it is known what this replay leaves in doubt
         if first_seq > 0 and not self._inquiry.is_purged:  # the buffer no longer reaches back to 0
-            self._inquiry.mode, self._inquiry.is_late = Mode.GAP, True
+            self._inquiry.find_late()
+            self._inquiry.find_more()
             return []
         self.counters.rebuilds += 1
         self.position.forget()
-        self._inquiry.mode = Mode.JOIN
+        self._inquiry.find_all()
         return [Forget(ForgetReason.REBUILT)]
 
     def _on_ordered_reply(
@@ -293,7 +287,7 @@ class EventStream:
         released: list[StreamAction] = []
         if heard.seq > expected:
             if is_first:
-                self._inquiry.is_late = True
+                self._inquiry.find_late()
                 self.counters.replays_truncated += 1
             else:
                 self.counters.replay_holes += 1
@@ -306,8 +300,7 @@ class EventStream:
 
     def _on_all_replayed(self, now: float) -> list[StreamAction]:
         inquiry = self._inquiry
-        inquiry.is_far_asked = False
-        inquiry.is_short |= inquiry.is_late
+        inquiry.end()
         is_missing = inquiry.mode is Mode.CHECK and not inquiry.is_same and inquiry.has_buffer
         if is_missing or inquiry.mode is Mode.PROBE:
             return self._reset(ResetCause.PROBE_MISSING) + inquiry.join(now)

@@ -97,6 +97,14 @@ def _rank_unreachable(look: Look) -> Evidence | None:
     return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint}
 
 
+def _rank_unknown(look: Look) -> Evidence | None:
+    """Events name a rank that the worker is not known to have, so no request is routed to what it holds."""
+    book, at = look.book, look.book.owed.last_batch_at
+    if book.rank.dp_rank < book.spec.num_ranks or at is None or not look.is_recent(at):
+        return None
+    return {"batches_heard": book.owed.num_batches, "known_ranks": book.spec.num_ranks}
+
+
 def _replay_off(look: Look) -> Evidence | None:
     """The rank's publisher cannot repeat what was lost."""
     mute = [source.endpoint for source in look.book.sources if source.replay_endpoint is None]
@@ -250,6 +258,13 @@ DETECTORS = (
         "Open the port of the endpoint between the engine and the router: engines publish events on ports of "
         "their own, one a rank; with several hosts the other ranks' ports may be on another host than the "
         "engine names.",
+    ),
+    Detector(
+        FindingKind.RANK_UNKNOWN,
+        _rank_unknown,
+        "Let the engine tell its ranks: SGLang by dp_size in /server_info, vLLM by its metrics (leave "
+        "--disable-log-stats off) or /kv_event_sources; and name for each worker the endpoint of its own rank 0, "
+        "not of another worker.",
     ),
     Detector(
         FindingKind.REPLAY_OFF,

@@ -19,6 +19,7 @@ class FindingKind(StrEnum):
     PARITY_BROKEN = "parity_broken"
     BLOCK_SIZE_DISAGREES = "block_size_disagrees"
     RANK_UNREACHABLE = "rank_unreachable"
+    RANK_UNKNOWN = "rank_unknown"
     CACHED_TOKENS_CONTRADICT = "cached_tokens_contradict"
     CLEARS_MISSING = "clears_missing"
     POOL_UNREACHABLE = "pool_unreachable"

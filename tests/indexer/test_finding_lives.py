@@ -10,10 +10,11 @@ from indexer.detectors import DETECTORS
 from indexer.findings import FindingKind
 from indexer.stream_status import ReplayTrouble
 from indexer.trust import Trust
-from protocol import BlockRemoved, BlockStored, EventSource
+from protocol import BlockRemoved, BlockStored, EventBatch, EventSource, Rank
 from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank, worker_spec
 
 W = rank("w")
+OTHER = Rank(W.worker, 1)
 A = names(0, 8)
 TOKENS = blocks(0, 8)
 STORE = BlockStored(A, None, TOKENS, SIZE, "GPU")
@@ -123,6 +124,20 @@ def hold_on(fleet: SmallFleet) -> None:
         ask(fleet, i, 0, stores(i))
 
 
+def speak_as_another_rank(fleet: SmallFleet) -> None:
+    for _ in range(3):
+        fleet.index.apply(OTHER, EventBatch(0.0, [STORE]), fleet.now)
+
+
+def learn_its_rank(fleet: SmallFleet) -> None:
+    sources = tuple(EventSource(one, "tcp://w:5557", "tcp://w:6557") for one in (W, OTHER))
+    fleet.index.add_worker(worker_spec("w", num_ranks=2, sources=sources), fleet.now)
+
+
+def be_without_it(fleet: SmallFleet) -> None:
+    fleet.wait(601.0)
+
+
 def leave(fleet: SmallFleet) -> None:
     fleet.index.remove_worker(W.worker)
 
@@ -133,6 +148,8 @@ LIVES: list[tuple[FindingKind, Step, Step]] = [
     (FindingKind.EVENTS_MISSING, serve_in_silence, speak),
     (FindingKind.EVENTS_MISSING, serve_in_silence, restart),
     (FindingKind.RANK_UNREACHABLE, disconnect, connect),
+    (FindingKind.RANK_UNKNOWN, speak_as_another_rank, learn_its_rank),
+    (FindingKind.RANK_UNKNOWN, speak_as_another_rank, be_without_it),
     (FindingKind.REPLAY_OFF, lack_replay, offer_replay),
     (FindingKind.REPLAY_FAILING, fail_replays, answer_replays),
     *(
@@ -167,7 +184,8 @@ def test_a_finding_comes_with_its_cause_and_goes_with_it(
     fleet = SmallFleet("v", "w")
     cause(fleet)
     (finding,) = fleet.index.findings(fleet.now)
-    assert (finding.kind, finding.ranks) == (kind, (W,))
+    where = OTHER if kind is FindingKind.RANK_UNKNOWN else W
+    assert (finding.kind, finding.ranks) == (kind, (where,))
     assert len(finding.evidence) >= 2
     assert finding.evidence["num_ranks"] == 1
     assert finding.advice.endswith(".")

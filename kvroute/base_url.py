@@ -1,5 +1,7 @@
 """A server as a flag names it: the base URL, and what is said where the server cannot be spoken to."""
 
+import ssl
+
 import httpx
 from pydantic import ValidationError
 
@@ -22,6 +24,11 @@ def base_url(flag: str, given: str) -> str:
     except ValidationError as error:
         why = fault_words(error.errors(include_input=False)[0])
         refuse(f"{flag}: {plain(ascii(given))}: {plain(why)}")
+
+
+def system_trust() -> ssl.SSLContext:
+    """For https: the system's authorities, which ``SSL_CERT_FILE`` replaces, as the router trusts them."""
+    return ssl.create_default_context()
 
 
 def connection_words(url: str, error: httpx.HTTPError) -> str:

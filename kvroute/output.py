@@ -4,6 +4,7 @@ With ``--json -`` stdout holds the JSON and nothing else; tables then go to stde
 A file that cannot be written is refused with the other wrong flags, before any work is done.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,10 +54,11 @@ _FILE_WIDTH = 140
 def console_beside(json_file: str | None) -> Console:
     """The console for tables: stdout, or stderr where stdout is taken by the JSON.
 
-    What is no terminal has no width of its own and gets room for the widest table.
+    What is no terminal has no width of its own and gets room for the widest table, unless ``COLUMNS`` says one.
     """
     console = Console(stderr=json_file == "-")
-    return console if console.is_terminal else Console(stderr=json_file == "-", width=_FILE_WIDTH)
+    has_width = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return console if has_width else Console(stderr=json_file == "-", width=_FILE_WIDTH)
 
 
 def write_json(json_file: str | None, result: Mapping[str, object]) -> None:

@@ -24,6 +24,11 @@ def usage_words(error: Exception) -> str:
     return " ".join(str(message if formatted is None else formatted()).split())
 
 
+def flag_complaints(error: ValidationError) -> str:
+    """Every fault of fields that flags of their names fill."""
+    return "; ".join(_complaint(one["loc"], fault_words(one)) for one in error.errors())
+
+
 def is_call_for_help(error: Exception) -> bool:
     """Was nothing given, where help is the answer?"""
     return type(error).__name__ == "NoArgsIsHelpError"
@@ -36,3 +41,10 @@ def _flag(error: Exception) -> str:
         return ""
     names = [name for name in getattr(parameter, "opts", ()) if name.startswith("--")]
     return names[0] if names else str(parameter.name).upper()
+
+
+def _complaint(where: tuple[int | str, ...], what: str) -> str:
+    if not where:  # of several fields; the one to change comes first
+        field, colon, what = what.partition(": ")
+        where = (field,) if colon else ()
+    return "--" + ".".join(map(str, where)).replace("_", "-") + f": {what}"

@@ -226,7 +226,7 @@ class BootstrapConfig(_Section):
     """Routers of the same fleet, whose index this one takes over when it starts.
 
     Attributes:
-        siblings: URLs of their control ports, asked in this order.
+        siblings: URLs of their control ports, asked in this order; of those at `https` whom `worker_tls` trusts.
         token: of their control ports.
         timeout_s: for one worker, shared evenly by the siblings; then it recovers by itself. Three times as long
             where it has to wait, because siblings tell of four workers at a time.
@@ -272,7 +272,7 @@ class RouterConfig(BaseSettings):
         events: event endpoints of every worker that has none of its own here, in place of those that the engine
             tells.
         worker_token: sent as bearer token in the router's own calls to workers.
-        worker_tls: whom the router trusts at `https`, and who it says that it is.
+        worker_tls: whom the router trusts at `https`, siblings too, and who it says that it is.
         engine: rates that the cost is made of.
         storage: what is believed of storage that workers share.
         names_worker: tell clients in headers which rank served them.

@@ -43,6 +43,7 @@ from router.metrics import MetricSources
 from router.outages import Outages
 from router.plain_text import plain
 from router.pool_sources import PoolSources
+from router.pool_takeovers import PoolTakeovers
 from router.ports import PortServer, address_of, listen, make_server
 from router.probe import ProbeTimeouts, open_prober
 from router.prompt_reader import PromptReader
@@ -139,12 +140,15 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             hops=hops,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
-        pools = PoolSources(config.storage.sources(), index, subscriber, intake.is_connected)
+        speaking = config.storage.sources()
+        takeovers = PoolTakeovers(subscriber, bootstrap, index, speaking.values())
+        pools = PoolSources(speaking, index, takeovers, intake.is_connected)
         parts = {
             "registry": registry.tick,
             "planner": planner.tick,
             "index": index.tick,
             "pools": pools.tick,
+            "pools of siblings": takeovers.tick,
         }
         ticker = Ticker(parts)
         guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
@@ -323,7 +327,7 @@ def _registry(config: RouterConfig, brains: Brains, outages: Outages) -> Registr
 def _bootstrap(config: RouterConfig, heirs: Heirs) -> Bootstrap:
     chosen = config.bootstrap
     token = None if chosen.token is None else chosen.token.get_secret_value()
-    dumps = Siblings(token, chosen.timeout_s)
+    dumps = Siblings(token, chosen.timeout_s, config.worker_tls.context())
     return Bootstrap(heirs, dumps, chosen.siblings, chosen.timeout_s, time.monotonic)
 
 

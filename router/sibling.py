@@ -1,10 +1,12 @@
 """Another router of the same fleet, asked for its index over its control port."""
 
+import ssl
 from collections.abc import AsyncGenerator
 
 import httpx
 
 from indexer.dump_format import MAX_LINE_BYTES
+from router.causes import cause_of
 
 _CONNECT_S = 2.0
 
@@ -19,6 +21,7 @@ class Siblings:
     Args:
         token: of their control ports.
         silence_s: of a sibling, that ends a dump.
+        tls: for those at https; None trusts the system's authorities.
         transport: in place of the network.
     """
 
@@ -26,6 +29,7 @@ class Siblings:
         self,
         token: str | None,
         silence_s: float,
+        tls: ssl.SSLContext | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._headers = {"Accept-Encoding": "identity"}
@@ -33,7 +37,7 @@ class Siblings:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout = httpx.Timeout(silence_s, connect=min(_CONNECT_S, silence_s))
         self._transport = transport
-        self._tls = httpx.create_ssl_context(trust_env=False)  # takes long to make
+        self._tls = tls or ssl.create_default_context()
 
     async def dump(self, url: str, worker: str) -> AsyncGenerator[bytes, None]:
         """The lines of a sibling's dump of one worker, as they come; the last one may be cut short.
@@ -66,7 +70,7 @@ class Siblings:
                 if rest:
                     yield bytes(rest)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SiblingError(f"{route}: {error or type(error).__name__}") from error
+            raise SiblingError(f"{route}: {cause_of(error)}") from error
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(

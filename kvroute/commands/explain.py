@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from kvroute.base_url import base_url, connection_words
+from kvroute.base_url import base_url, connection_words, system_trust
 from kvroute.decision_table import CAPTION, decision_tables, reading
 from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
@@ -107,7 +107,13 @@ class _Router:
         url = self.url + path
         try:
             response = httpx.request(
-                method, url, content=body, params=parameters, headers=headers, timeout=30.0
+                method,
+                url,
+                content=body,
+                params=parameters,
+                headers=headers,
+                timeout=30.0,
+                verify=system_trust(),
             )
         except httpx.HTTPError as error:
             fail(connection_words(self.url, error))

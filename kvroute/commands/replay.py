@@ -10,7 +10,7 @@ from typing import Annotated
 import httpx
 import typer
 
-from kvroute.base_url import base_url, connection_words
+from kvroute.base_url import base_url, connection_words, system_trust
 from kvroute.output import JsonFile, console_beside, progress, write_json
 from kvroute.running import fail, refuse, run
 from loadgen import (
@@ -147,7 +147,7 @@ def _model(url: str, headers: Sequence[tuple[str, str]], given: str | None) -> s
     """The model to name: the given one, or the server's first. Either way the server must be there."""
     path = f"{url}/v1/models"
     try:
-        response = httpx.get(path, headers=list(headers), timeout=_MODELS_S)
+        response = httpx.get(path, headers=list(headers), timeout=_MODELS_S, verify=system_trust())
     except httpx.HTTPError as error:
         fail(connection_words(url, error))
     if given is not None:

@@ -215,7 +215,9 @@ def _host_tier(one: Described, hearings: Sequence[Hearing]) -> Iterator[Check]:
         yield warning(
             name,
             f"on, and none of {gpu:,} blocks stored on GPU was announced in host memory",
-            "upgrade to SGLang 0.5.20 or later; --hicache-write-policy write_through copies at once",
+            "--write-policy write_through copies at once"
+            if one.dialect is Dialect.SIMULATED
+            else "upgrade to SGLang 0.5.20 or later; --hicache-write-policy write_through copies at once",
         )
     elif is_on:
         yield unchecked(name, "on; no store in host memory heard yet")

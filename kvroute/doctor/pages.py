@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,10 +113,22 @@ class Pages:
             return Page(response.status_code, bytes(data), headers, at=time.time())
 
 
-def open_client(token: str | None, timeout_s: float) -> httpx.AsyncClient:
-    """A client for pages of one token; connections are not kept."""
+def open_client(
+    token: str | None, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> httpx.AsyncClient:
+    """A client for pages of one token; connections are not kept.
+
+    Args:
+        tls: for URLs at https; None trusts the system's authorities.
+    """
     headers = {"Accept-Encoding": "identity"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx.AsyncClient(timeout=timeout_s, headers=headers, limits=limits, trust_env=False)
+    return httpx.AsyncClient(
+        timeout=timeout_s,
+        headers=headers,
+        limits=limits,
+        verify=tls or ssl.create_default_context(),
+        trust_env=False,
+    )

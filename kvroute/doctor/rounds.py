@@ -1,6 +1,7 @@
 """All workers at once: who is meant by the URLs, a visit each, and what shows side by side."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -41,20 +42,22 @@ class RoundOptions:
 
     Attributes:
         tokenizers: model name → directory, as the router has them.
+        tls: for URLs at https; None trusts the system's authorities.
     """
 
     visit: VisitOptions = field(default_factory=VisitOptions)
     keys: Keys = field(default_factory=Keys)
     tokenizers: Mapping[str, Path] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
 
 
 async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Examination:
     """Visit every worker that the URLs mean: a router's control port means all workers of the router."""
-    page_s = options.visit.page_s
+    page_s, tls = options.visit.page_s, options.tls or ssl.create_default_context()
     executor = ThreadPoolExecutor(1, "load")
     try:
-        async with open_client(options.keys.worker, page_s) as client:
-            workers, routers = await _meant(entries, options.keys.control, page_s)
+        async with open_client(options.keys.worker, page_s, tls) as client:
+            workers, routers = await _meant(entries, options.keys.control, page_s, tls)
             reports = list(workers.values())
             shelf = PromptShelf(options.tokenizers)
             visits = [
@@ -68,10 +71,13 @@ async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Exam
 
 
 async def _meant(
-    entries: Sequence[WorkerEntry], token: str | None, page_s: float
+    entries: Sequence[WorkerEntry], token: str | None, page_s: float, tls: ssl.SSLContext
 ) -> tuple[dict[str, Report], list[Report]]:
     """An empty report a worker by URL, and a report a router; a worker is meant once."""
-    async with open_client(None, page_s) as stranger, open_client(token, page_s) as client:
+    async with (
+        open_client(None, page_s, tls) as stranger,
+        open_client(token, page_s, tls) as client,
+    ):
         asked = [
             (Pages(stranger, entry.url, page_s), Pages(client, entry.url, page_s))
             for entry in entries

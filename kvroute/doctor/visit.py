@@ -127,6 +127,8 @@ class Visit:
         health = answered["/health"]
         if health.status is None:
             change = "start the engine, or name the URL that this machine reaches it at"
+            if "certificate is not trusted" in health.fault:
+                change = "name who vouches for it: --ca-file (worker_tls.ca_file of the router)"
             self._add(fault(CheckName.REACHABLE, plain(health.fault), change))
             return False
         if any(_OF_DATA_PORT in page.headers for page in answered.values()):

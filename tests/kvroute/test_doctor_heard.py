@@ -175,6 +175,9 @@ HICACHE: dict[str, object] = {"enable_hierarchical_cache": True}
 def test_the_host_tier() -> None:
     assert "host_tier" not in checks(WHOLE)
     assert checks(WHOLE, HICACHE)["host_tier"].status is Status.WARNING
+    assert "upgrade to SGLang" in checks(WHOLE, HICACHE)["host_tier"].change
+    simulated = checks(WHOLE, HICACHE | {"kvroute_worker": {}})["host_tier"]
+    assert simulated.change == "--write-policy write_through copies at once"
     assert checks([CONNECTED, batch(0), REPLAYED], HICACHE)["host_tier"].status is Status.UNCHECKED
     announced = [*WHOLE, batch(2, stored(1, medium="CPU_PINNED"), is_live=True)]
     assert checks(announced, HICACHE)["host_tier"].status is Status.OK

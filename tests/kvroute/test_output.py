@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from kvroute.output import write_json
+from kvroute.output import console_beside, write_json
 from tests.kvroute.test_cli import invoke
 
 REFUSED_LATER = ("replay", "/nowhere.jsonl", "--url", "http://127.0.0.1:1", "--json")
@@ -29,3 +29,11 @@ def test_a_file_that_is_gone_when_the_result_is_there_ends_with_1(
         write_json(str(tmp_path / "gone" / "out.json"), {})
     assert raised.value.exit_code == 1
     assert "--json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("", 140), ("many", 140)])
+def test_what_is_no_terminal_is_as_wide_as_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert console_beside(None).width == width

@@ -15,6 +15,7 @@ from router.config import ConfigError, load_config
 from router.dialer import Dialer
 from router.hops import Hops
 from router.probe import ProbeTimeouts, open_prober
+from router.sibling import SiblingError, Siblings
 from router.upstream import Fault, UpstreamError, UpstreamTimeouts, open_upstream
 from router.worker_tls import WorkerTls
 from tests.router.stub_engine import StubEngine, stub_engine
@@ -245,3 +246,12 @@ async def test_a_router_that_does_not_trust_its_worker_is_not_ready_and_says_why
             while UNTRUSTED not in await said():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert not await router.is_ready()
+
+
+async def test_siblings_are_trusted_as_workers_are() -> None:
+    async with raw_server(answer, tls=worker_context()) as url:
+        base = url.replace("127.0.0.1", "localhost").removesuffix("/")
+        ours = Siblings(None, 5.0, WorkerTls(ca_file=AUTHORITY).context())
+        assert [line async for line in ours.dump(base, "w")] == [b"{}"]
+        with pytest.raises(SiblingError, match=UNTRUSTED):
+            [line async for line in Siblings(None, 5.0).dump(base, "w")]

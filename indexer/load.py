@@ -43,6 +43,7 @@ class IndexLoad:
     Attributes:
         loaded: the ranks that are whole, as the dump describes them.
         pools: the pools of which all that their own events have told is there, likewise.
+        num_filled: pools that were filled with anything.
         skipped: ranks and pools that were left out, by reason.
     """
 
@@ -64,6 +65,7 @@ class IndexLoad:
         self._num_pools = 0
         self.loaded: list[RankLine] = []
         self.pools: list[PoolLine] = []
+        self.num_filled = 0
         self.skipped: Counter[LoadSkip] = Counter()
 
     def feed(self, raw: bytes) -> None:
@@ -153,6 +155,7 @@ class IndexLoad:
         load = self._under_way()
         if isinstance(load, PoolLoad):
             load.finish(line)
+            self.num_filled += 1
             if load.takes_events:
                 self.pools.append(self._line)
         self._load = self._line = None

@@ -1,4 +1,4 @@
-"""What a starting router takes over from one that runs: the claims of each worker, up to a batch.
+"""What a starting router takes over from one that runs: the claims of each worker and storage pool, up to a batch.
 
     learned ──▶ subscribed, nothing is taken from its sockets ──▶ a sibling's dump is loaded ──▶ its streams
                                                                   begin behind the mark ──▶ the sockets are read
@@ -7,6 +7,8 @@ What a worker publishes meanwhile waits at its socket, so nothing is missed betw
 that is so is for the stream to find out (``EventStream.resume``): by a replay of the mark where there is one,
 else by the first live number. A rank that is not taken over recovers by itself, as all do without siblings:
 that is the better way where the sibling does not know it whole and the engine can replay.
+
+A storage pool is taken over like a worker: by its key, with one source of its own or none.
 
 Workers do not wait for each other, but for room at a sibling: it tells of four at a time. One that hangs has its
 share of the time and no more, and those after it are asked for the ranks that are still missing.
@@ -23,13 +25,13 @@ from functools import partial
 from typing import Protocol
 
 from indexer.actions import ForgetReason
-from indexer.dump_format import DumpError, RankLine
+from indexer.dump_format import DumpError, PoolLine, RankLine
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.load import IndexLoad
 from indexer.subscriber import EventSubscriber
 from indexer.trust import Trust
-from protocol import Rank, WorkerId, WorkerSpec
+from protocol import EventSource, Rank, WorkerId, WorkerSpec, pool_key
 from router.plain_text import plain
 from router.sibling import SiblingError
 
@@ -71,13 +73,15 @@ class Heirs:
 
 @dataclass(slots=True, eq=False)
 class _Takeover:
-    """One worker's, as it was learned at one time.
+    """One worker's, as it was learned at one time, or one storage pool's.
 
     Attributes:
-        missing: ranks that were not taken over so far.
+        key: the worker; or what a pool is asked for by.
+        missing: ranks that were not taken over so far; of a pool 0.
     """
 
-    spec: WorkerSpec
+    key: WorkerId
+    sources: tuple[EventSource, ...]
     missing: set[int]
 
 
@@ -122,11 +126,20 @@ class Bootstrap:
         self.cancel(spec.worker)
         if not self._siblings or not spec.sources:
             return
-        for source in spec.sources:
-            self._heirs.subscriber.pause(source)
         wanted = {rank.dp_rank for rank in spec.ranks}
-        takeover = _Takeover(spec, wanted | {source.rank.dp_rank for source in spec.sources})
-        self._current[spec.worker] = self._begun[spec.worker] = takeover
+        wanted |= {source.rank.dp_rank for source in spec.sources}
+        self._begin(_Takeover(spec.worker, spec.sources, wanted))
+
+    def begin_pool(self, key: WorkerId, sources: tuple[EventSource, ...] = ()) -> None:
+        """A storage pool is used; where its own events are heard they were subscribed to, and wait likewise."""
+        self.cancel(key)
+        if self._siblings:
+            self._begin(_Takeover(key, sources, {0}))
+
+    def _begin(self, takeover: _Takeover) -> None:
+        for source in takeover.sources:
+            self._heirs.subscriber.pause(source)
+        self._current[takeover.key] = self._begun[takeover.key] = takeover
         self._has_begun.set()
 
     def cancel(self, worker: WorkerId) -> None:
@@ -154,7 +167,7 @@ class Bootstrap:
     def check(self) -> None:
         """Verify that every takeover under way has its sockets to itself, and a task or the prospect of one."""
         for worker, takeover in self._current.items():
-            assert takeover.spec.worker == worker
+            assert takeover.key == worker
             assert worker in self._begun or worker in self._tasks, worker
         for worker, takeover in self._begun.items():
             assert self._current.get(worker) is takeover, worker
@@ -165,7 +178,7 @@ class Bootstrap:
 
     async def _supervise(self, takeover: _Takeover, before: asyncio.Task[None] | None) -> None:
         """One takeover, after the one before has come to its end; then the sockets are read, however it ended."""
-        worker = takeover.spec.worker
+        worker = takeover.key
         try:
             async with asyncio.timeout(self._patience_s):
                 if before is not None:
@@ -183,7 +196,7 @@ class Bootstrap:
                 self._resume_sockets(takeover)
 
     def _resume_sockets(self, takeover: _Takeover) -> None:
-        for source in takeover.spec.sources:
+        for source in takeover.sources:
             self._heirs.subscriber.resume(source)
 
     async def _take_over(self, takeover: _Takeover) -> None:
@@ -196,7 +209,7 @@ class Bootstrap:
 
     async def _ask(self, sibling: str, takeover: _Takeover) -> BootstrapOutcome:
         """One attempt; never longer than its share."""
-        worker = takeover.spec.worker
+        worker = takeover.key
         try:
             async with asyncio.timeout(self._share_s):
                 return await self._load(sibling, takeover)
@@ -210,11 +223,11 @@ class Bootstrap:
 
     async def _load(self, sibling: str, takeover: _Takeover) -> BootstrapOutcome:
         """Load a dump, a line a turn. The ranks that are whole are taken over however it ends."""
-        spec = takeover.spec
-        wants = _Wants(spec, self._heirs.intake.can_resume)
+        key = takeover.key
+        wants = _Wants(key, takeover.sources, self._heirs.intake.can_resume)
         loading = IndexLoad(self._heirs.index, self._clock(), wants)
         try:
-            async with aclosing(self._dumps.dump(sibling, spec.worker)) as lines:
+            async with aclosing(self._dumps.dump(sibling, key)) as lines:
                 async for line in lines:
                     loading.feed(line)
                     await asyncio.sleep(0)
@@ -222,9 +235,14 @@ class Bootstrap:
         finally:
             loading.abort()
             begun = [self._begin_stream(takeover, whole) for whole in loading.loaded]
+            if loading.pools:
+                begun.append(self._begin_pool_stream(takeover, loading.pools))
+            elif loading.num_filled and not takeover.sources:
+                begun.append(True)
+                takeover.missing.clear()
         if not any(begun):
             return BootstrapOutcome.UNKNOWN
-        logger.info("took %d ranks of worker %s over from %s", sum(begun), spec.worker, sibling)
+        logger.info("took %d ranks of worker %s over from %s", sum(begun), key, sibling)
         return BootstrapOutcome.LOADED
 
     def _begin_stream(self, takeover: _Takeover, line: RankLine) -> bool:
@@ -242,25 +260,51 @@ class Bootstrap:
         heirs.index.forget(rank, ForgetReason.LOAD_FAILED, self._clock())
         return False
 
+    def _begin_pool_stream(self, takeover: _Takeover, lines: Sequence[PoolLine]) -> bool:
+        """Go on with a pool's own events; False where no stream can, and what they told is forgotten.
+
+        Args:
+            lines: at least one; pools that publish together rest on the same batch.
+        """
+        first, heirs, rank = lines[0], self._heirs, Rank(takeover.key)
+        assert first.seq is not None
+        pools = {line.pool for line in lines}
+        if (
+            self._current.get(takeover.key) is takeover
+            and heirs.index.pools.is_restored(takeover.key, first.seq, pools)
+            and heirs.intake.resume(rank, first.seq, first.digests, first.trust, self._clock())
+        ):
+            takeover.missing.clear()
+            return True
+        heirs.index.forget(rank, ForgetReason.LOAD_FAILED, self._clock())
+        return False
+
 
 class _Wants:
-    """Which ranks of a dump are better than what the worker's own replay would bring.
+    """Which ranks of a dump are better than what the worker's own replay would bring, and which pools.
 
     Args:
         can_resume: whether a rank's stream could go on behind what is loaded.
     """
 
-    def __init__(self, spec: WorkerSpec, can_resume: Callable[[Rank], bool]) -> None:
-        self._worker = spec.worker
+    def __init__(
+        self,
+        key: WorkerId,
+        sources: tuple[EventSource, ...],
+        can_resume: Callable[[Rank], bool],
+    ) -> None:
+        self._key = key
         self._can_resume = can_resume
-        self._own = {source.rank.dp_rank: source for source in spec.sources}
-        self._only = spec.sources[0] if len(spec.sources) == 1 else None
+        self._own = {source.rank.dp_rank: source for source in sources}
+        self._only = sources[0] if len(sources) == 1 else None
 
-    def __call__(self, line: RankLine) -> bool:
-        source = self._own.get(line.dp_rank, self._only)
-        if line.worker != self._worker or source is None:
+    def __call__(self, line: RankLine | PoolLine) -> bool:
+        key = pool_key(line.pool) if isinstance(line, PoolLine) else line.worker
+        dp_rank = 0 if isinstance(line, PoolLine) else line.dp_rank
+        source = self._own.get(dp_rank, self._only)
+        if key != self._key or source is None:
             return False
-        if not self._can_resume(Rank(self._worker, line.dp_rank)):
+        if not self._can_resume(Rank(self._key, dp_rank)):
             return False
         if not line.digests or line.digests[-1][0] != line.seq:
             return False  # nothing would tell whether the publisher is the same one

@@ -7,21 +7,23 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import asynccontextmanager
 
 from indexer import Backlog, EventSubscriber, FleetIndex, Intake, SocketLimits, Trust
+from indexer.storage_rules import StorageRules
 from protocol import EventSource, Rank, Tier, WorkerId, WorkerSpec
 from router.bootstrap import Bootstrap, Heirs
 from router.index_dump import dump_index
 from router.sibling import SiblingError
 from tests.indexer.loopback import Changes, LoopbackPublisher
 
+NO_POOLS = StorageRules()
 QUICK = SocketLimits(tick_s=0.02, reconnect_s=0.01, reconnect_max_s=0.05)
 
 
 class Router:
     """What of a router follows events."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, storage: StorageRules = NO_POOLS) -> None:
         self.changes = changes
-        self.index = FleetIndex()
+        self.index = FleetIndex(storage=storage)
         backlog = Backlog(self.index)
         self.intake = Intake(backlog)
         self.subscriber = EventSubscriber(self.intake, self._clock, limits=QUICK, backlog=backlog)

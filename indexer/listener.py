@@ -15,6 +15,7 @@ its replay is asked for at once.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -39,6 +40,7 @@ class HeardSource:
     """One source of a listener, with the face of ``SourceSockets``.
 
     Attributes:
+        replay: the replay conversation.
         connection: descriptor that its last message came by; None before the first.
     """
 
@@ -63,14 +65,10 @@ class HeardSource:
         self._wake = wake
         self._inbox: deque[list[bytes] | Change] = deque()
         self._num_breaks = 0  # in the inbox
-        self._sockets = WatchedSockets(listener.context, self._limits, lambda: wake(self))
-        self._replay = ReplayConversation(self._sockets, source, self._limits, address_of)
+        woken = partial(wake, self)
+        self._sockets = WatchedSockets(listener.context, self._limits, woken)
+        self.replay = ReplayConversation(self._sockets, source, self._limits, address_of, woken)
         listener.add(self)
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether a replay conversation is open."""
-        return self._replay.is_open
 
     def collect(self, *, is_crowded: bool = False) -> bool:
         """Queue some of what has arrived, a turn's share at most; False where more is to be collected.
@@ -86,22 +84,9 @@ class HeardSource:
             self.pending.append(arrived)
         return not self._inbox
 
-    def ask(self, first_seq: int) -> None:
-        """Begin a replay conversation; one that is open ends.
-
-        Raises:
-            SOCKET_FAULTS: the socket cannot be opened, or the source has no replay endpoint.
-        """
-        self._replay.ask(first_seq)
-        self._wake(self)  # sending may have consumed the socket's signal
-
     def next_reply(self) -> list[bytes] | None:
         """The next message of the open conversation; None where there is none yet, or a break is due."""
-        return None if self._num_breaks else self._replay.next_reply()
-
-    def end_replay(self) -> None:
-        """Close the conversation; replies on their way are dropped with it."""
-        self._replay.end()
+        return None if self._num_breaks else self.replay.next_reply()
 
     def close(self) -> None:
         """Hear nothing more. Idempotent."""
@@ -110,7 +95,7 @@ class HeardSource:
         self.is_closed = True
         self.pending.clear()
         self._inbox.clear()
-        self._replay.end()
+        self.replay.end()
         self._sockets.close_all()
 
     # What the listener tells

@@ -18,7 +18,11 @@ def unknown_address(_host: str) -> str | None:
 
 
 class ReplayConversation:
-    """At most one conversation with the publisher of ``source``."""
+    """At most one conversation with the publisher of ``source``.
+
+    Args:
+        wake: called, on the loop, when something may have arrived.
+    """
 
     def __init__(
         self,
@@ -26,11 +30,13 @@ class ReplayConversation:
         source: EventSource,
         limits: SocketLimits,
         address_of: AddressOf,
+        wake: Callable[[], None],
     ) -> None:
         self._sockets = sockets
         self._endpoint = source.replay_endpoint
         self._limits = limits
         self._address_of = address_of
+        self._wake = wake
         self._socket: zmq.Socket[bytes] | None = None
 
     @property
@@ -52,6 +58,7 @@ class ReplayConversation:
         socket = self._socket = self._sockets.open(zmq.DEALER, endpoint, self._limits.replay_hwm)
         socket.connect(endpoint)
         socket.send_multipart(replay_request(first_seq), zmq.NOBLOCK)
+        self._wake()  # sending may have consumed the socket's signal
 
     def next_reply(self) -> list[bytes] | None:
         """The next message of the open conversation; None where there is none yet."""

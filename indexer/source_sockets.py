@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -40,6 +41,7 @@ class SourceSockets:
 
     Attributes:
         pending: messages and changes that are to be handled, in order.
+        replay: the replay conversation.
         address: what the host's name led to; None where ZeroMQ looks it up, or the host is no name.
 
     Raises:
@@ -62,11 +64,11 @@ class SourceSockets:
         self.is_connected = False
         self.is_closed = False
         self._limits = limits
-        self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()  # of the present state of the connection
-        self._sockets = WatchedSockets(context, limits, lambda: wake(self))
-        self._replay = ReplayConversation(self._sockets, source, limits, address_of)
+        woken = partial(wake, self)
+        self._sockets = WatchedSockets(context, limits, woken)
+        self.replay = ReplayConversation(self._sockets, source, limits, address_of, woken)
         self._is_retrying = True  # ZeroMQ is, while there is no connection
         self._is_break_due = False  # as soon as what came before it is received
         endpoint = source.endpoint
@@ -90,11 +92,6 @@ class SourceSockets:
     def is_given_up(self) -> bool:
         """Whether ZeroMQ connects no more: the peer sent what no peer may, such as a frame that is too large."""
         return not self._is_retrying and self.lost_s >= self._limits.reopen_s
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether a replay conversation is open."""
-        return self._replay.is_open
 
     def collect(self, *, is_crowded: bool = False) -> bool:
         """Queue some of what has arrived, a turn's share at most; False where more is to be collected.
@@ -121,28 +118,15 @@ class SourceSockets:
             self.pending.append(Change.DISCONNECTED)
         return is_drained and not self._is_break_due
 
-    def ask(self, first_seq: int) -> None:
-        """Begin a replay conversation; one that is open ends.
-
-        Raises:
-            SOCKET_FAULTS: the socket cannot be opened, or the source has no replay endpoint.
-        """
-        self._replay.ask(first_seq)
-        self._wake(self)  # sending may have consumed the socket's signal
-
     def next_reply(self) -> list[bytes] | None:
         """The next message of the open conversation; None where there is none yet, or a break is due."""
-        return None if self._is_break_due else self._replay.next_reply()
-
-    def end_replay(self) -> None:
-        """Close the conversation; replies on their way are dropped with it."""
-        self._replay.end()
+        return None if self._is_break_due else self.replay.next_reply()
 
     def close(self) -> None:
         """Close all sockets, without waiting. Idempotent."""
         self.is_closed = True
         self.pending.clear()
-        self._replay.end()
+        self.replay.end()
         self._sockets.close_all()
 
     def _receive(self, max_messages: int) -> tuple[list[list[bytes]], bool]:

@@ -260,15 +260,15 @@ class EventSubscriber:
         source = sockets.source
         while requests:
             try:
-                sockets.ask(requests[-1].first_seq)
+                sockets.replay.ask(requests[-1].first_seq)
                 return
             except SOCKET_FAULTS as error:
                 self.counters.ask_failures += 1
                 logger.warning("cannot ask %r for a replay: %s", source.replay_endpoint, error)
-                sockets.end_replay()
+                sockets.replay.end()
                 requests = self._intake.on_replay_failed(source, self._clock())
-        if sockets.is_asking and not self._intake.is_replaying(source):
-            sockets.end_replay()
+        if sockets.replay.is_open and not self._intake.is_replaying(source):
+            sockets.replay.end()
 
     async def _tell_time(self) -> None:
         while True:
@@ -312,7 +312,7 @@ class EventSubscriber:
     def _hear_replies(self) -> None:
         """What came while the loop was busy is no silence; whoever waits for a replay gets a turn."""
         for source, sockets in self._table.open():
-            if sockets.is_asking and not sockets.is_closed:
+            if sockets.replay.is_open and not sockets.is_closed:
                 if source not in self._readings:
                     take = partial(self._take_replies, sockets, deadline=self._clock())
                     self._survive(source, take)

@@ -187,8 +187,8 @@ class _Ears:
                     told += narrator.on_disconnected(now)
         if narrator.begin_replay(self._clock()):
             told += self._ask(sockets, narrator)
-        if sockets.is_asking and not narrator.is_replaying:
-            sockets.end_replay()
+        if sockets.replay.is_open and not narrator.is_replaying:
+            sockets.replay.end()
         if is_more or not is_drained:
             self._awake.set()
         return told
@@ -204,7 +204,7 @@ class _Ears:
 
     def _ask(self, sockets: Sockets, narrator: Narrator) -> list[Heard]:
         try:
-            sockets.ask(0)
+            sockets.replay.ask(0)
         except SOCKET_FAULTS as error:
             return narrator.on_replay_failed(str(error), self._clock())
         return []

@@ -82,8 +82,8 @@ class Fleet:
     def await_reply(self, source: EventSource) -> None:
         """Block the loop until a reply is there, or everything was taken already."""
         sockets = self.subscriber._table.sockets(source)
-        if sockets is not None and sockets._replay._socket is not None:
-            sockets._replay._socket.poll(1000)
+        if sockets is not None and sockets.replay._socket is not None:
+            sockets.replay._socket.poll(1000)
 
     def close_publishers(self) -> None:
         for publisher in self._publishers:

@@ -162,9 +162,9 @@ async def test_a_new_conversation_ends_the_one_before(
     for block in range(3):
         publisher.publish(block)
     sockets = SourceSockets(context, publisher.source("w"), LIMITS, lambda _: changes.note(), 0)
-    sockets.ask(0)
+    sockets.replay.ask(0)
     await changes.until(lambda: publisher.requests == [0])
-    sockets.ask(2)
+    sockets.replay.ask(2)
     replies: list[list[bytes]] = []
 
     def is_over() -> bool:
@@ -174,9 +174,9 @@ async def test_a_new_conversation_ends_the_one_before(
 
     await changes.until(is_over)
     assert [int.from_bytes(frames[2], "big") for frames in replies[:-1]] == [2]
-    sockets.end_replay()
+    sockets.replay.end()
     assert sockets.next_reply() is None
-    assert not sockets.is_asking
+    assert not sockets.replay.is_open
     sockets.close()
     sockets.close()
     publisher.close()
@@ -199,7 +199,7 @@ async def test_the_address_of_a_name_takes_its_place(
     )
     assert sockets.address == "127.0.0.1"
     await changes.until(lambda: publisher.num_subscribers)
-    sockets.ask(0)
+    sockets.replay.ask(0)
     await changes.until(lambda: publisher.requests == [0])
     sockets.close()
     publisher.close()
@@ -211,5 +211,5 @@ async def test_a_source_without_replay_cannot_be_asked(
     source = EventSource(Rank(WorkerId("w")), "tcp://127.0.0.1:1")
     sockets = SourceSockets(context, source, LIMITS, lambda _: None, 0)
     with pytest.raises(zmq.ZMQError):
-        sockets.ask(0)
+        sockets.replay.ask(0)
     sockets.close()

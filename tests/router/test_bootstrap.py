@@ -185,15 +185,17 @@ async def test_a_sibling_is_asked_over_its_control_port_with_its_token() -> None
         one.brains.index.apply(Rank(worker), EventBatch(0.0, [store]), 1.0, 3)
         async with control(one, token="secret") as (client, _):
             transport = client._transport
-            told = Siblings("secret", 5.0, transport)
+            told = Siblings("secret", 5.0, transport=transport)
             lines = [line async for line in told.dump("http://control", "w0")]
             assert lines[0] == b'{"kind":"header","format":2}'
             assert any(b'"hashes":[1,2]' in line for line in lines)
             assert lines[-1] == b'{"kind":"end","ranks":1}'
             with pytest.raises(SiblingError, match="answers 401"):
-                await anext(Siblings("other", 5.0, transport).dump("http://control", "w0"))
+                await anext(
+                    Siblings("other", 5.0, transport=transport).dump("http://control", "w0")
+                )
             with pytest.raises(SiblingError, match="answers 401"):
-                await anext(Siblings(None, 5.0, transport).dump("http://control", "w0"))
+                await anext(Siblings(None, 5.0, transport=transport).dump("http://control", "w0"))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ async def test_lines_of_any_chunks(chunks: list[bytes], lines: list[bytes]) -> N
                 yield chunk
 
     transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Chunks()))
-    told = Siblings(None, 1.0, transport).dump(URL, "w")
+    told = Siblings(None, 1.0, transport=transport).dump(URL, "w")
     assert [line async for line in told] == lines
 
 
@@ -230,7 +232,7 @@ async def test_a_line_without_an_end_and_a_broken_answer() -> None:
 
     for stream, message in ((Endless(), "without an end"), (Broken(), "reset")):
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))  # noqa: B023
-        told = Siblings(None, 1.0, transport).dump(URL, "w")
+        told = Siblings(None, 1.0, transport=transport).dump(URL, "w")
         with pytest.raises(SiblingError, match=message):
             _ = [line async for line in told]
 
@@ -250,7 +252,7 @@ async def test_a_dump_that_is_compressed_is_refused_unread(encoding: str) -> Non
                 yield gzip.compress(b"x\n" * (32 << 20))
             raise AssertionError("it is read")
 
-    told = Siblings(None, 1.0, httpx.MockTransport(answer)).dump(URL, "w")
+    told = Siblings(None, 1.0, transport=httpx.MockTransport(answer)).dump(URL, "w")
     with pytest.raises(SiblingError, match="encoded"):
         _ = [line async for line in told]
 
@@ -266,7 +268,7 @@ async def test_a_line_in_many_chunks() -> None:
 
     transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Slow()))
     async with asyncio.timeout(10.0):
-        told = [line async for line in Siblings(None, 1.0, transport).dump(URL, "w")]
+        told = [line async for line in Siblings(None, 1.0, transport=transport).dump(URL, "w")]
     assert told == [b"x" * 15_000_000, b"y"]
 
 

@@ -1,16 +1,17 @@
 """Blocks of the documentation that run against README's fleet, all of them in one shell.
 
-The default ports are exchanged for free ones, and nothing else.
+Every port that a page names is exchanged for a free one, and nothing else; they are taken while the pages run.
 """
 
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,10 @@ from tests.docs.pages import ROOT, Block, blocks
 
 TIMEOUT_S = 90.0
 BLOCKS = [*blocks("sh"), *(one for one in blocks("python") if "127.0.0.1" in one.text)]
-DEFAULT_PORTS = ("8080", "8081", "8001", "8002")
+_PORT = re.compile(r"(?:127\.0\.0\.1:|localhost:|--port |--control-port )(\d{4,5})\b")
+NAMED_PORTS = sorted(
+    {"8080", "8081", *(port for one in BLOCKS for port in _PORT.findall(one.text))}
+)
 # Ends what the pages start; a page that fails ends the script, so later ones say nothing.
 PRELUDE = "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
 
@@ -43,10 +47,21 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         if shutil.which(program) is None:
             needs.lacking(f"needs {program}")
     directory = tmp_path_factory.mktemp("pages")
-    ports = dict(zip(DEFAULT_PORTS, map(str, free_ports(len(DEFAULT_PORTS))), strict=True))
+    ports = dict(zip(NAMED_PORTS, map(str, free_ports(len(NAMED_PORTS))), strict=True))
     script = PRELUDE + "".join(section(block, ports) for block in BLOCKS)
-    said, log = run(script, directory, ports)
+    with taken(NAMED_PORTS):
+        said, log = run(script, directory, ports)
     return Session(dict(re.findall(r"^begin (\S+)\n(.*?)^end \1$", said, re.M | re.S)), log)
+
+
+@contextmanager
+def taken(ports: Iterable[str]) -> Iterator[None]:
+    """The ports are somebody's; those that are so anyway stay theirs."""
+    with ExitStack() as stack:
+        for port in ports:
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", int(port))))
+        yield
 
 
 def section(block: Block, ports: Mapping[str, str]) -> str:

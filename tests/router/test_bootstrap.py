@@ -189,7 +189,7 @@ async def test_a_sibling_is_asked_over_its_control_port_with_its_token() -> None
             lines = [line async for line in told.dump("http://control", "w0")]
             assert lines[0] == b'{"kind":"header","format":2}'
             assert any(b'"hashes":[1,2]' in line for line in lines)
-            assert lines[-1] == b'{"kind":"end","ranks":1}'
+            assert lines[-1] == b'{"kind":"end","ranks":1,"pools":0}'
             with pytest.raises(SiblingError, match="answers 401"):
                 await anext(
                     Siblings("other", 5.0, transport=transport).dump("http://control", "w0")

@@ -19,6 +19,7 @@ from scripts.reference.metrics import metrics
 from scripts.reference.queries import queries
 from scripts.reference.settings import settings
 from worker.config import WorkerConfig
+from worker.flavour import OWN_FIELDS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -65,10 +66,20 @@ def _worker() -> str:
         "`gpu_tokens` from `--gpu-tokens`. Sizes are tokens; times are seconds of the engine's own clock, "
         "which runs `speed` times as fast as the wall's, unless they say otherwise.",
         f"No flag sets {without}: they are for fleets that are built from Python.",
-        "It speaks SGLang's HTTP, so that a router takes it for `sglang`, with these routes: "
-        "`/v1/chat/completions`, `/v1/completions`, `/generate`, `/tokenize`, `/detokenize`, `/v1/models`, "
-        "`/server_info`, `/get_server_info`, `/model_info`, `/get_model_info`, `/health`, `/health_generate`, `/metrics`, "
-        "`/debug/residency` (what each tier truly holds), `/flush_cache`, `/openapi.json`. Any other is answered 404 with an error in OpenAI's form.",
+        "It speaks its engine's HTTP, so that a router takes it for that engine. Both have `/v1/chat/completions`, "
+        "`/v1/completions`, `/tokenize`, `/detokenize`, `/v1/models`, `/health`, `/metrics`, `/openapi.json`, and "
+        "`/debug/residency` (what each tier truly holds). Any route that is not there is answered 404 with an error in OpenAI's form.",
+        "SGLang alone: `/generate`, `/server_info`, `/get_server_info`, `/model_info`, `/get_model_info`, "
+        "`/health_generate`, `/flush_cache`.",
+        "vLLM alone: `/version`, `/kv_event_sources` (release 0.32), `/ping`, `/load`, `/reset_prefix_cache` (`reset_external`: the CPU tier "
+        "too; refused with `false` while there are requests), `/is_sleeping`, `/sleep` (`level`), `/wake_up`, `/is_paused`, `/pause`, "
+        "`/resume`. Asleep or paused, requests wait, and the caches are emptied if no request uses them.",
+        "A field that means nothing to the engine is refused by name: "
+        + "; ".join(
+            f"{flavour} alone has {', '.join(map(code, names))}"
+            for flavour, names in OWN_FIELDS.items()
+        )
+        + ".",
         *settings(WorkerConfig),
     )
 

@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 
-import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -10,18 +9,23 @@ from starlette.routing import Route
 from prompt import Api, PromptModel
 from worker.api_error import CALLER_FAULTS, ApiError, CallerFault, api_error
 from worker.call import CallReader
+from worker.flavour import Flavour
 from worker.generation_endpoint import GenerationEndpoint
+from worker.json_response import json_response
 from worker.metrics import WorkerCollector, exposition
 from worker.ranks import RankSet
 from worker.server_info import WorkerIdentity
+from worker.sglang_routes import add_sglang_routes
+from worker.sleep import Sleep
 from worker.token_routes import TokenRoutes
 from worker.truth import residency
+from worker.vllm_routes import add_vllm_routes
 from worker.vocabulary import Vocabulary
 
+_OPENAI = {"/v1/chat/completions": Api.CHAT, "/v1/completions": Api.COMPLETIONS}
 _GENERATION = {
-    "/v1/chat/completions": Api.CHAT,
-    "/v1/completions": Api.COMPLETIONS,
-    "/generate": Api.GENERATE,
+    Flavour.SGLANG: _OPENAI | {"/generate": Api.GENERATE},
+    Flavour.VLLM: _OPENAI,
 }
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -33,43 +37,35 @@ def build_app(
     config = identity.config
     app = FastAPI(title="kvroute worker", docs_url=None, redoc_url=None)
     reader = CallReader(config, model)
-    for path, api in _GENERATION.items():
+    for path, api in _GENERATION[config.engine].items():
         endpoint = GenerationEndpoint(api, reader, ranks, vocabulary, config.max_body_bytes)
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     tokens = TokenRoutes(config, model)
     app.add_route("/tokenize", tokens.tokenize, methods=["POST"])
     app.add_route("/detokenize", tokens.detokenize, methods=["POST"])
-    _add_identity_routes(app, identity)
-    _add_state_routes(app, config.model_name, ranks)
+    sleep = Sleep(ranks)
+    if config.engine is Flavour.VLLM:
+        add_vllm_routes(app, identity, ranks, sleep)
+    else:
+        add_sglang_routes(app, identity, ranks)
+    _add_state_routes(app, WorkerCollector(config, ranks, sleep), ranks)
+    _add_models(app, identity)
     for fault in (*CALLER_FAULTS, ApiError):
         app.add_exception_handler(fault, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     return app
 
 
-def _add_identity_routes(app: FastAPI, identity: WorkerIdentity) -> None:
+def _add_models(app: FastAPI, identity: WorkerIdentity) -> None:
     @app.get("/v1/models")
     def models() -> Response:
         return json_response(identity.models())
 
-    @app.get("/server_info")
-    @app.get("/get_server_info")
-    def server_info() -> Response:
-        return json_response(identity.server_info())
 
-    @app.get("/model_info")
-    @app.get("/get_model_info")
-    def model_info() -> Response:
-        return json_response(identity.model_info())
-
+def _add_state_routes(app: FastAPI, collector: WorkerCollector, ranks: RankSet) -> None:
     @app.get("/health")
-    @app.get("/health_generate")
     def health() -> Response:
         return Response(status_code=200)
-
-
-def _add_state_routes(app: FastAPI, model_name: str, ranks: RankSet) -> None:
-    collector = WorkerCollector(model_name, ranks)
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -78,20 +74,6 @@ def _add_state_routes(app: FastAPI, model_name: str, ranks: RankSet) -> None:
     @app.get("/debug/residency")
     async def debug_residency() -> Response:
         return json_response(residency(ranks))
-
-    @app.post("/flush_cache")
-    async def flush_cache() -> Response:
-        """All ranks or none: refused while any of them has a request."""
-        if any(runner.engine.num_running or runner.engine.num_waiting for runner in ranks):
-            return Response("Requests are running: nothing was flushed.\n", 400)
-        for runner in ranks:
-            runner.flush_cache()
-        return Response("Cache flushed.\n")
-
-
-def json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A JSON answer."""
-    return Response(orjson.dumps(content), status.value, media_type="application/json")
 
 
 async def _refuse(_request: Request, fault: Exception) -> Response:

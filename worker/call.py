@@ -12,6 +12,7 @@ from prompt import Api, PromptModel, RequestView, view_request
 from prompt.tokenizer import unpack_tokens
 from worker.api_error import ApiError, bad_request
 from worker.config import WorkerConfig
+from worker.flavour import Flavour
 from worker.request import EngineRequest
 
 DEFAULT_MAX_TOKENS = 16
@@ -83,9 +84,9 @@ class CallReader:
             own_id,
             prompt,
             max_new_tokens,
-            extra_key=_unicode(_text(view, "extra_key"), "extra_key"),
+            extra_key=self._extra_key(view),
             cache_salt=_unicode(view.cache_salt, "cache_salt"),
-            session_id=_unicode(view.session_id, "session_id"),
+            session_id=self._session_id(view, headers),
         )
         return Call(
             view,
@@ -96,6 +97,19 @@ class CallReader:
             int(time.time()),
             self._rank(view, headers),
         )
+
+    def _extra_key(self, view: RequestView) -> str | None:
+        """A namespace of SGLang's; vLLM knows no such field, and ignores it."""
+        if self._config.engine is Flavour.VLLM:
+            return None
+        return _unicode(_text(view, "extra_key"), "extra_key")
+
+    def _session_id(self, view: RequestView, headers: Mapping[str, str]) -> str | None:
+        """Of the body; for vLLM, of a header too."""
+        session_id = _unicode(view.session_id, "session_id")
+        if session_id is None and self._config.engine is Flavour.VLLM:
+            return headers.get("x-session-id")
+        return session_id
 
     def _prompt(self, view: RequestView) -> tuple[int, ...]:
         prompt = tuple(unpack_tokens(self._model.whole_prompt(view).tokens))

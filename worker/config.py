@@ -10,7 +10,9 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from worker.blocks import BlockConfig, VllmRelease
 from worker.engine_settings import EngineSettings
+from worker.flavour import OWN_FIELDS, Flavour
 from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
 from worker.prefetch import PrefetchLimits, PrefetchPolicy
 from worker.tree import EvictionPolicy, TreeConfig, WritePolicy
@@ -49,7 +51,10 @@ class EngineRates(BaseModel):
 class WorkerConfig(BaseModel):
     """One worker.
 
+    A field that means nothing to the worker's engine is refused, unless it has its default.
+
     Attributes:
+        engine: whose cache, schedule, events and HTTP it has.
         host: address that HTTP and event sockets bind; ``0.0.0.0`` means every interface.
         port: of HTTP; 0 = chosen by the operating system, as are the two event ports.
         events_port: of rank 0's publisher, rank r is at ``events_port + r``; None = no events.
@@ -85,10 +90,18 @@ class WorkerConfig(BaseModel):
         drain_s: wall seconds that running answers get when the worker is told to stop.
         speed: engine seconds in a second of wall time.
         engine_model: how fast the engine is.
+        release: of vLLM, which decides what is on the wire: events as arrays (0.23) or maps, replay replies
+            with a topic frame and ``/kv_event_sources`` (0.32) or without.
+        byte_hashes: vLLM publishes hashes whole, as 32 bytes; without it, as 64-bit numbers.
+        offload_tokens: CPU pool that vLLM copies full blocks to, each rank; None = no offload.
+        offload_blocks: blocks that are copied there, announced and evicted together.
+        self_describing_offload: events of the CPU pool name each block with its tokens; without it, a copy is
+            announced by the hash of its last block alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
+    engine: Flavour = Flavour.SGLANG
     host: str = Field(default="127.0.0.1", min_length=1)
     port: Port = 8000
     events_port: Port | None = 0
@@ -126,6 +139,12 @@ class WorkerConfig(BaseModel):
     speed: Rate = 1.0
     engine_model: EngineRates = EngineRates()
 
+    release: VllmRelease = VllmRelease.V0_32
+    byte_hashes: bool = False
+    offload_tokens: int | None = Field(default=None, ge=1)
+    offload_blocks: int = Field(default=1, ge=1, le=1_024)
+    self_describing_offload: bool = False
+
     @field_validator("storage")
     @classmethod
     def _storage_is_known(cls, value: str) -> str:
@@ -137,8 +156,24 @@ class WorkerConfig(BaseModel):
         return value
 
     @model_validator(mode="after")
+    def _fields_fit(self) -> Self:
+        """Every field that was set means something to the engine, and something is to be offloaded."""
+        for flavour, names in OWN_FIELDS.items():
+            for name in names if flavour is not self.engine else ():
+                if getattr(self, name) != WorkerConfig.model_fields[name].default:
+                    raise ValueError(f"{name}: {self.engine} has no such thing")
+        if self.offload_tokens is None:
+            if self.offload_blocks > 1 or self.self_describing_offload:
+                name = "offload_blocks" if self.offload_blocks > 1 else "self_describing_offload"
+                raise ValueError(f"{name}: needs offload_tokens")
+        elif self.offload_tokens < self.page_size * self.offload_blocks:
+            raise ValueError("offload_tokens: less than one copy")
+        return self
+
+    @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        for name in ("gpu_tokens", "host_tokens"):
+        has_host = self.engine is Flavour.SGLANG
+        for name in ("gpu_tokens", "host_tokens") if has_host else ("gpu_tokens",):
             size = getattr(self, name)
             if size is not None and size < self.page_size:
                 raise ValueError(f"{name}: less than one page of {self.page_size} tokens")
@@ -177,6 +212,20 @@ class WorkerConfig(BaseModel):
             events_enabled=self.events_port is not None,
         )
 
+    def block_config(self) -> BlockConfig | None:
+        """The block pool of one rank; None where it has a tree core."""
+        if self.engine is not Flavour.VLLM:
+            return None
+        return BlockConfig(
+            self.page_size,
+            self.gpu_tokens,
+            self.offload_tokens,
+            self.offload_blocks,
+            self.self_describing_offload,
+            self.byte_hashes,
+            events_enabled=self.events_port is not None,
+        )
+
     def engine_settings(self) -> EngineSettings:
         """The engine of one rank."""
         return EngineSettings(
@@ -192,4 +241,5 @@ class WorkerConfig(BaseModel):
             max_waiting=self.max_waiting,
             chunk_tokens=self.chunk_tokens,
             decode_log_interval=self.decode_log_interval,
+            blocks=self.block_config(),
         )

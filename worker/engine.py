@@ -56,6 +56,7 @@ class Engine:
         self._planner = Planner(settings, self._lineup, self.cache, self._scheduling, self.counters)
         self._batch: Batch | None = None
         self._is_dirty = True
+        self._is_paused = False
 
     def renewed(self) -> "Engine":
         """A new engine in this one's place: empty, which it says first of all, with the same settings and
@@ -63,6 +64,7 @@ class Engine:
         engine = Engine(self.settings, self._sampler, self._storage)
         if not engine.cache.num_events:
             engine.cache.reset()
+        engine._is_paused = self._is_paused
         return engine
 
     @property
@@ -147,6 +149,16 @@ class Engine:
         self._is_dirty = True
         return True
 
+    def pause(self) -> None:
+        """Start no further batch until ``resume``; the one that runs ends."""
+        self._is_paused = True
+
+    def resume(self, now: float) -> None:
+        """Go on from here."""
+        self._idle_until(now)
+        self._is_paused = False
+        self._is_dirty = True
+
     def step(self, now: float) -> StepResult:
         """Let everything happen that happens by ``now``."""
         result = StepResult()
@@ -161,7 +173,8 @@ class Engine:
                 self.cache.arrive(sequence, self._time)
             if self.cache.settle(self._time):
                 self._planner.look_again()
-            self._batch = self._planner.next_batch(self._time)
+            if not self._is_paused:
+                self._batch = self._planner.next_batch(self._time)
             if self._batch is not None:
                 continue
             upcoming = self._idle(result)
@@ -190,7 +203,8 @@ class Engine:
         if not self._lineup:
             self._scheduling.idle()
         upcoming = self._next_due()
-        assert upcoming is not None or not self._lineup.waiting, "nothing runs, and nothing fits"
+        is_stuck = upcoming is None and self._lineup.waiting and not self._is_paused
+        assert not is_stuck, "nothing runs, and nothing fits"
         return upcoming
 
     def _idle_until(self, time: float) -> None:

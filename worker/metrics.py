@@ -1,20 +1,33 @@
-"""``/metrics``: gauges and counters under the names that SGLang and vLLM give them, and our own.
+"""``/metrics``: gauges and counters under the names that the worker's engine gives them, and our own.
 
 The engine keeps plain integers; they are exported when scraped. Labels: model name and rank.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from worker.config import WorkerConfig
+from worker.flavour import Flavour
 from worker.rank import RankRunner
 from worker.ranks import RankSet
+from worker.sleep import Sleep, SleepState
 from worker.truth import counters, storage_counters
 
 Read = Callable[[RankRunner], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What one engine exports: name, help and value of each family, and the label of a rank."""
+
+    rank_label: str
+    gauges: tuple[tuple[str, str, Read], ...]
+    counters: tuple[tuple[str, str, Read], ...]
 
 
 def _cached(runner: RankRunner) -> int:
@@ -33,50 +46,65 @@ _RUNNING: Read = attrgetter("engine.num_running")
 _WAITING: Read = attrgetter("engine.num_waiting")
 _PROMPT: Read = attrgetter("engine.counters.prompt_tokens")
 _GENERATED: Read = attrgetter("engine.counters.generated_tokens")
+_FINISHED: Read = attrgetter("engine.counters.finished")
 
-_GAUGES: tuple[tuple[str, str, Read], ...] = (
-    ("sglang:num_running_reqs", "Requests with device slots.", _RUNNING),
-    ("sglang:num_queue_reqs", "Requests that wait.", _WAITING),
-    ("sglang:token_usage", "Share of the device pool in use, cached tokens included.", _USAGE),
-    ("sglang:cache_hit_rate", "Cached share of all prompt tokens.", _hit_rate),
-    ("vllm:num_requests_running", "Requests with device slots.", _RUNNING),
-    ("vllm:num_requests_waiting", "Requests that wait.", _WAITING),
-    (
-        "vllm:kv_cache_usage_perc",
-        "Share of the device pool in use, cached tokens included.",
-        _USAGE,
+_SGLANG = _Names(
+    "dp_rank",
+    gauges=(
+        ("sglang:num_running_reqs", "Requests with device slots.", _RUNNING),
+        ("sglang:num_queue_reqs", "Requests that wait.", _WAITING),
+        ("sglang:token_usage", "Share of the device pool in use, cached tokens included.", _USAGE),
+        ("sglang:cache_hit_rate", "Cached share of all prompt tokens.", _hit_rate),
+    ),
+    counters=(
+        ("sglang:prompt_tokens", "Prompt tokens of admitted requests.", _PROMPT),
+        ("sglang:generation_tokens", "Tokens generated.", _GENERATED),
+        ("sglang:cached_tokens", "Prompt tokens that were cached.", _cached),
+        ("sglang:num_retractions", "Requests that lost their slots, each time.", _PREEMPTED),
     ),
 )
-_COUNTERS: tuple[tuple[str, str, Read], ...] = (
-    ("sglang:prompt_tokens", "Prompt tokens of admitted requests.", _PROMPT),
-    ("sglang:generation_tokens", "Tokens generated.", _GENERATED),
-    ("sglang:cached_tokens", "Prompt tokens that were cached.", _cached),
-    ("sglang:num_retractions", "Requests that lost their slots, each time.", _PREEMPTED),
-    ("vllm:num_preemptions", "Requests that lost their slots, each time.", _PREEMPTED),
-    ("vllm:prompt_tokens", "Prompt tokens of admitted requests.", _PROMPT),
-    ("vllm:generation_tokens", "Tokens generated.", _GENERATED),
-    ("vllm:prefix_cache_queries", "Prompt tokens looked up.", _PROMPT),
-    ("vllm:prefix_cache_hits", "Prompt tokens found.", _cached),
+_VLLM = _Names(
+    "engine",
+    gauges=(
+        ("vllm:num_requests_running", "Requests with device slots.", _RUNNING),
+        ("vllm:num_requests_waiting", "Requests that wait.", _WAITING),
+        ("vllm:kv_cache_usage_perc", "Share of the blocks that requests use.", _USAGE),
+    ),
+    counters=(
+        ("vllm:prompt_tokens", "Prompt tokens of admitted requests.", _PROMPT),
+        ("vllm:generation_tokens", "Tokens generated.", _GENERATED),
+        ("vllm:prefix_cache_queries", "Prompt tokens looked up.", _PROMPT),
+        ("vllm:prefix_cache_hits", "Prompt tokens found.", _cached),
+        ("vllm:prompt_tokens_cached", "Prompt tokens that were cached.", _cached),
+        ("vllm:num_preemptions", "Requests that lost their slots, each time.", _PREEMPTED),
+        ("vllm:request_success", "Requests that ended with all their tokens.", _FINISHED),
+    ),
 )
-_SOURCES = ("device", "host", "storage")
+_NAMES = {Flavour.SGLANG: _SGLANG, Flavour.VLLM: _VLLM}
+_SOURCES = ("device", "host")
 
 
 class WorkerCollector(Collector):
     """Reads every rank at scrape time."""
 
-    def __init__(self, model_name: str, ranks: RankSet) -> None:
-        self._model_name = model_name
+    def __init__(self, config: WorkerConfig, ranks: RankSet, sleep: Sleep) -> None:
+        self._config = config
+        self._model_name = config.model_name
+        self._names = _NAMES[config.engine]
         self._ranks = ranks
+        self._sleep = sleep
 
     def collect(self) -> Iterator[Metric]:
-        """One family a row of the tables, one of cached tokens by source, two of all our counters."""
-        for name, help_text, read in _GAUGES:
-            gauge = GaugeMetricFamily(name, help_text, labels=_labels(name))
-            yield self._filled(gauge, read)
-        for name, help_text, read in _COUNTERS:
-            counter = CounterMetricFamily(name, help_text, labels=_labels(name))
-            yield self._filled(counter, read)
-        yield self._by_source()
+        """One family a row of the engine's table, what vLLM has beside, and two of all our counters."""
+        labels = ["model_name", self._names.rank_label]
+        for name, help_text, read in self._names.gauges:
+            yield self._filled(GaugeMetricFamily(name, help_text, labels=labels), read)
+        for name, help_text, read in self._names.counters:
+            yield self._filled(CounterMetricFamily(name, help_text, labels=labels), read)
+        if self._config.engine is Flavour.VLLM:
+            yield self._by_source()
+            yield self._sleep_state()
+            yield self._cache_config()
         yield self._own()
         yield self._storage()
 
@@ -99,10 +127,39 @@ class WorkerCollector(Collector):
                 family.add_metric([self._model_name, str(runner.dp_rank), source], value)
         return family
 
+    def _sleep_state(self) -> Metric:
+        family = GaugeMetricFamily(
+            "vllm:engine_sleep_state",
+            "1 for the state that the engine is in.",
+            labels=["model_name", "engine", "sleep_state"],
+        )
+        for runner in self._ranks:
+            for state in SleepState:
+                labels = [self._model_name, str(runner.dp_rank), state]
+                family.add_metric(labels, float(state is self._sleep.state))
+        return family
+
+    def _cache_config(self) -> Metric:
+        config = self._config
+        told = {
+            "block_size": str(config.page_size),
+            "enable_prefix_caching": "True",
+            "num_gpu_blocks": str(config.gpu_tokens // config.page_size),
+            "prefix_caching_hash_algo": "sha256",
+        }
+        family = GaugeMetricFamily(
+            "vllm:cache_config_info",
+            "How the cache is configured; always 1.",
+            labels=[*told, "engine"],
+        )
+        for runner in self._ranks:
+            family.add_metric([*told.values(), str(runner.dp_rank)], 1)
+        return family
+
     def _own(self) -> Metric:
         family = CounterMetricFamily(
             "kvroute_worker_events",
-            "Counters of engine, tree, storage and publisher, by name.",
+            "Counters of engine, cache, storage and publisher, by name.",
             labels=["model_name", "dp_rank", "name"],
         )
         for runner in self._ranks:
@@ -120,10 +177,6 @@ class WorkerCollector(Collector):
         for name, value in (storage_counters(self._ranks) or {}).items():
             family.add_metric([self._model_name, name], value)
         return family
-
-
-def _labels(name: str) -> list[str]:
-    return ["model_name", "engine" if name.startswith("vllm:") else "dp_rank"]
 
 
 def exposition(collector: WorkerCollector) -> bytes:

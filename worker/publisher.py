@@ -1,12 +1,13 @@
 """One rank's events on the wire: live batches on a PUB, replays on a ROUTER.
 
     PUB     [topic, seq u64 BE, payload]
-    ROUTER  asked [identity, b"", first seq]; answers [identity, b"", topic, seq, payload]…, end marker
+    ROUTER  asked [identity, b"", first seq]; answers [identity, b"", topic, seq, payload]…, end marker;
+            releases of vLLM before 0.26 leave the topic out
 
 Sending never blocks: a subscriber slower than ``hwm`` messages loses the further ones, and a replay
 client that does not read loses what exceeds a whole buffer. Any other request is ignored and counted.
 
-Source: SGLang 0.5.23 ``ZmqEventPublisher`` (framing with a topic frame in replies).
+Source: SGLang 0.5.23 and vLLM 0.32.0 ``ZmqEventPublisher``.
 """
 
 import asyncio
@@ -22,7 +23,6 @@ from protocol import (
     KvEvent,
     live_frames,
     parse_replay_request,
-    replay_frames,
 )
 from worker.batch_log import BatchLog
 from worker.event_sockets import RankSockets
@@ -87,5 +87,5 @@ class EventPublisher:
         for index, reply in enumerate(self._log.replay(first_seq)):
             if index % _REPLIES_A_TURN == 0:
                 await asyncio.sleep(0)
-            await router.send_multipart([identity, *replay_frames(self._log.topic, reply)])
+            await router.send_multipart([identity, *self._log.frames(reply)])
             self.counters.replayed += 1

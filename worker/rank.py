@@ -113,11 +113,20 @@ class RankRunner:
         for answer in self._answers.values():
             answer.cut(AnswerCutError())
 
-    def flush_cache(self) -> bool:
+    def flush_cache(self, *, keeps_host: bool = False) -> bool:
         """Empty the cache; False while there are requests."""
-        is_flushed = self.engine.flush_cache(self.now())
+        is_flushed = self.engine.flush_cache(self.now(), keeps_host=keeps_host)
         self._due.set()
         return is_flushed
+
+    def pause(self) -> None:
+        """Start no further batch."""
+        self.engine.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        self.engine.resume(self.now())
+        self._due.set()
 
     async def run(self) -> None:
         """Step the engine until cancelled."""

@@ -43,6 +43,14 @@ class RankSet:
         async with self.storage.at_hand(runner.engine.cache.lookup_pages(request)):
             yield
 
+    def flush_caches(self, *, keeps_host: bool = False) -> bool:
+        """Empty the caches of all ranks; False, with nothing done, while any of them has a request."""
+        if any(runner.engine.num_running or runner.engine.num_waiting for runner in self._runners):
+            return False
+        for runner in self._runners:
+            runner.flush_cache(keeps_host=keeps_host)
+        return True
+
     def cut_answers(self) -> None:
         """End everything that is waited for, unfinished."""
         for runner in self._runners:

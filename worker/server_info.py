@@ -1,4 +1,4 @@
-"""What a worker says of itself: ``/server_info`` in SGLang's shape, and where its events are heard."""
+"""What a worker says of itself in either engine's shape, and where its events are heard."""
 
 import json
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
 
 ENGINE_VERSION = "0.5.23"
 """SGLang release whose behaviour the simulated engine reproduces."""
+
+_WILDCARDS = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class WorkerIdentity:
             "id": self.config.model_name,
             "object": "model",
             "created": self.created,
-            "owned_by": "sglang",
+            "owned_by": self.config.engine,
             "root": str(self.tokenizer),
             "parent": None,
             "max_model_len": self.config.context_tokens,
@@ -87,6 +89,34 @@ class WorkerIdentity:
         path = str(self.tokenizer)
         return {"model_path": path, "tokenizer_path": path, "is_generation": True}
 
+    def event_sources(self) -> dict[str, Any]:
+        """The answer of ``/kv_event_sources``: one publisher a rank; none where nothing is published."""
+        config = self.config
+        if self.events_port is None:
+            return {}
+        return {
+            str(dp_rank): {
+                "enable_kv_cache_events": True,
+                "publisher": "zmq",
+                "endpoint": self._endpoint(self.events_port + dp_rank),
+                "replay_endpoint": self._endpoint(self.replay_port + dp_rank)
+                if self.replay_port is not None
+                else None,
+                "buffer_steps": config.buffer_steps,
+                "hwm": config.events_hwm,
+                "max_queue_size": config.events_hwm,
+                "topic": config.topic,
+            }
+            for dp_rank in range(config.dp_size)
+        }
+
+    def _endpoint(self, port: int) -> str:
+        """A wildcard host is passed on as ``*``."""
+        host = self.config.host
+        if host in _WILDCARDS:
+            return f"tcp://*:{port}"
+        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
     def _kv_events(self) -> dict[str, Any] | None:
         """How to subscribe; None where nothing is published.
 
@@ -94,10 +124,9 @@ class WorkerIdentity:
         """
         if self.events_port is None:
             return None
-        wildcard = self.config.host in ("0.0.0.0", "::")
         info: dict[str, Any] = {
             "publisher": "zmq",
-            "endpoint_host": "*" if wildcard else self.config.host,
+            "endpoint_host": "*" if self.config.host in _WILDCARDS else self.config.host,
             "endpoint_port_base": self.events_port,
             "topic": self.config.topic,
             "block_size": self.config.page_size,

@@ -21,6 +21,7 @@ from worker.batch_log import BatchLog
 from worker.config import DIRECTORY_PREFIX, WorkerConfig
 from worker.engine import Engine
 from worker.event_sockets import EventAddress, EventSockets
+from worker.flavour import Flavour
 from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
 from worker.mooncake_client import open_mooncake
 from worker.publisher import EventPublisher
@@ -136,7 +137,8 @@ def _build_ranks(
     for dp_rank in range(config.dp_size):
         publisher = None
         if sockets.ranks:
-            log = BatchLog(dp_rank, config.topic, config.buffer_steps)
+            dialect = config.release if config.engine is Flavour.VLLM else None
+            log = BatchLog(dp_rank, config.topic, config.buffer_steps, dialect)
             publisher = EventPublisher(log, sockets.ranks[dp_rank], time.time)
         engine = Engine(config.engine_settings(), vocabulary.sampler, storage)
         runners.append(RankRunner(dp_rank, engine, publisher, time.monotonic, config.speed))

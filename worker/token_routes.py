@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +11,7 @@ from prompt.tokenizer import unpack_tokens
 from worker.api_error import bad_request
 from worker.body import read_body
 from worker.config import WorkerConfig
+from worker.json_response import json_response
 
 
 class TokenRoutes:
@@ -31,7 +31,7 @@ class TokenRoutes:
         view = view_request(Api.CHAT, body)
         if "messages" not in view.body:
             view = view_request(Api.COMPLETIONS, body)
-        return _json(await asyncio.to_thread(self._tokenized, view))
+        return json_response(await asyncio.to_thread(self._tokenized, view))
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``.
@@ -43,7 +43,7 @@ class TokenRoutes:
         tokens = view_request(Api.OTHER, body).body.get("tokens")
         if not isinstance(tokens, list) or not all(self._is_id(token) for token in tokens):
             raise bad_request("tokens must be a list of token ids.", "tokens")
-        return _json({"prompt": self._model.decode(tokens)})
+        return json_response({"prompt": self._model.decode(tokens)})
 
     def _tokenized(self, view: RequestView) -> dict[str, Any]:
         tokens = unpack_tokens(self._model.whole_prompt(view).tokens)
@@ -63,7 +63,3 @@ class TokenRoutes:
             and not isinstance(token, bool)
             and 0 <= token < self._model.vocab_size
         )
-
-
-def _json(content: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")

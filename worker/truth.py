@@ -5,12 +5,13 @@ digits of numbers beyond 2^53. ``CPU_PINNED_in_flight`` are copies issued and no
 slots are taken, but nothing is announced and nothing can be matched yet.
 
     {"ranks": [{"dp_rank": 0, "GPU": ["1786…", …], "CPU_PINNED": […], "CPU_PINNED_in_flight": […],
-                "last_seq": 41, "is_idle": true, "num_running": 0, "num_waiting": 0,
+                "last_seq": 41, "is_idle": true, "num_running": 0, "num_waiting": 0, "events_waiting": 0,
                 "gpu_capacity": 65536, "gpu_free": 61440, "host_capacity": 131072, "host_free": 126976,
                 "storage_fetches_in_flight_tokens": 0, "counters": {…}}],
      "storage": {"put": 12, "corrupt": 0, …}}
 
-``storage`` counts pages of the one storage that the ranks share; null where there is none. Where ``is_idle`` is true everything was flushed and published up to ``last_seq``.
+``GPU`` and ``CPU`` are those of a block pool. ``storage`` counts pages of the one storage that the ranks share; null where there is none. Where ``is_idle`` is true and no ``events_waiting`` for
+a next step, as those of a block pool do, everything was flushed and published up to ``last_seq``.
 """
 
 from collections.abc import Iterable
@@ -52,6 +53,7 @@ def _rank(runner: RankRunner) -> dict[str, Any]:
         "is_idle": engine.is_idle,
         "num_running": engine.num_running,
         "num_waiting": engine.num_waiting,
+        "events_waiting": engine.cache.num_events,
         **engine.cache.pools(),
         "counters": counters(runner),
     }

@@ -10,9 +10,11 @@ from typer.models import OptionInfo
 
 from kvroute.logs import LogLevel, set_up_logging
 from kvroute.running import fail, listen_words, refuse, run_service
+from kvroute.usage_faults import flag_complaints
 from prompt import PromptModelError
-from protocol.fault_words import fault_words
+from worker.blocks import VllmRelease
 from worker.config import WorkerConfig
+from worker.flavour import Flavour
 from worker.prefetch import PrefetchPolicy
 from worker.service import StorageUnusableError, serve_worker
 from worker.tree import WritePolicy
@@ -35,6 +37,9 @@ def _flag(field: str, says: str) -> OptionInfo:
 def worker(
     context: typer.Context,
     *,
+    engine: Annotated[
+        Flavour | None, _flag("engine", "Whose cache, schedule, events and HTTP it has.")
+    ] = None,
     host: Annotated[str | None, _flag("host", "Address to bind.")] = None,
     port: Annotated[int | None, _flag("port", "Of HTTP; 0 = chosen.")] = None,
     model_name: Annotated[str | None, _flag("model_name", "The name requests use.")] = None,
@@ -73,6 +78,22 @@ def worker(
         bool,
         typer.Option("--mute-refill-events", help="Leave out the events of refills from storage."),
     ] = False,
+    release: Annotated[
+        VllmRelease | None, _flag("release", "Of vLLM: what its events and replays look like.")
+    ] = None,
+    byte_hashes: Annotated[
+        bool, typer.Option("--byte-hashes", help="vLLM publishes hashes as 32 bytes.")
+    ] = False,
+    offload_tokens: Annotated[
+        int | None, _flag("offload_tokens", "Tokens of vLLM's CPU offload. [default: none]")
+    ] = None,
+    offload_blocks: Annotated[
+        int | None, _flag("offload_blocks", "Blocks that are offloaded together.")
+    ] = None,
+    self_describing_offload: Annotated[
+        bool,
+        typer.Option("--self-describing-offload", help="Offload events name blocks and tokens."),
+    ] = False,
     dp_size: Annotated[
         int | None, _flag("dp_size", "Data-parallel ranks, each with a cache of its own.")
     ] = None,
@@ -84,7 +105,7 @@ def worker(
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.INFO,
 ) -> None:
-    """Run one simulated engine: OpenAI HTTP, KV events, and a cache on GPU, host and storage."""
+    """Run one simulated engine, SGLang or vLLM: OpenAI HTTP, KV events, and a cache of several tiers."""
     config = worker_config(context.params)
     set_up_logging(log_level)
     try:
@@ -117,11 +138,4 @@ def worker_config(flags: Mapping[str, object]) -> WorkerConfig:
     try:
         return WorkerConfig.model_validate(given)
     except ValidationError as error:
-        refuse("; ".join(_complaint(one["loc"], fault_words(one)) for one in error.errors()))
-
-
-def _complaint(where: tuple[int | str, ...], what: str) -> str:
-    if not where:  # of several fields; the one to change comes first
-        field, colon, what = what.partition(": ")
-        where = (field,) if colon else ()
-    return "--" + ".".join(map(str, where)).replace("_", "-") + f": {what}"
+        refuse(flag_complaints(error))

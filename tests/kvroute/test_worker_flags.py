@@ -7,6 +7,7 @@ import typer
 
 from kvroute.commands.worker import worker_config
 from worker.config import WorkerConfig
+from worker.flavour import Flavour
 
 
 def test_no_flags_are_the_defaults() -> None:
@@ -24,6 +25,10 @@ def test_no_flags_are_the_defaults() -> None:
         ({"no_replay": True}, WorkerConfig(replay_port=None)),
         ({"mute_refill_events": True}, WorkerConfig(mute_refill_events=True)),
         ({"log_level": "debug", "no_events": False}, WorkerConfig()),
+        (
+            {"engine": Flavour.VLLM, "byte_hashes": True, "offload_tokens": 4_096},
+            WorkerConfig(engine=Flavour.VLLM, byte_hashes=True, offload_tokens=4_096),
+        ),
     ],
 )
 def test_flags(flags: dict[str, object], config: WorkerConfig) -> None:
@@ -35,3 +40,10 @@ def test_a_bad_flag_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
         worker_config({"page_size": 0})
     assert raised.value.exit_code == 2
     assert "--page-size" in capsys.readouterr().err
+
+
+def test_a_flag_of_another_engine_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as raised:
+        worker_config({"engine": Flavour.VLLM, "write_policy": "write_back"})
+    assert raised.value.exit_code == 2
+    assert "--write-policy: vllm has no such thing" in capsys.readouterr().err

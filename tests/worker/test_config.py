@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from protocol import DEFAULT_ENGINE_MODEL
 from worker.config import EngineRates, WorkerConfig
+from worker.flavour import OWN_FIELDS, Flavour
 
 
 def test_defaults_are_a_small_engine() -> None:
@@ -37,6 +38,18 @@ def test_defaults_are_a_small_engine() -> None:
         ({"speed": float("inf")}, "speed"),
         ({"engine_model": {"prefill_tokens_per_s": -1}}, "prefill_tokens_per_s"),
         ({"engine_model": {"prefil": 1}}, "prefil"),
+        ({"engine": "tgi"}, "engine"),
+        ({"engine": "vllm", "storage": "memory"}, "storage"),
+        ({"engine": "vllm", "host_tokens": None}, "host_tokens"),
+        ({"engine": "vllm", "decode_log_interval": 1}, "decode_log_interval"),
+        ({"engine": "vllm", "mute_refill_events": True}, "mute_refill_events"),
+        ({"engine": "vllm", "release": "0.1"}, "release"),
+        ({"engine": "vllm", "offload_blocks": 2}, "offload_blocks"),
+        ({"engine": "vllm", "self_describing_offload": True}, "self_describing_offload"),
+        ({"engine": "vllm", "offload_tokens": 100, "offload_blocks": 2}, "offload_tokens"),
+        ({"byte_hashes": True}, "byte_hashes"),
+        ({"release": "0.23"}, "release"),
+        ({"offload_tokens": 1_024}, "offload_tokens"),
     ],
 )
 def test_bad_fields_are_named(fields: dict[str, object], named: str) -> None:
@@ -47,6 +60,20 @@ def test_bad_fields_are_named(fields: dict[str, object], named: str) -> None:
         *map(str, error["loc"]),
         error["msg"].removeprefix("Value error, ").split(":")[0],
     }
+
+
+def test_every_field_of_one_engine_is_a_field() -> None:
+    names = [name for owned in OWN_FIELDS.values() for name in owned]
+    assert set(names) <= set(WorkerConfig.model_fields)
+    assert len(names) == len(set(names))
+
+
+def test_a_worker_of_vllm_has_blocks() -> None:
+    config = WorkerConfig(engine=Flavour.VLLM, page_size=16, offload_tokens=320, offload_blocks=2)
+    blocks = config.engine_settings().blocks
+    assert blocks is not None
+    assert (blocks.num_blocks, blocks.num_copies) == (65_536 // 16, 10)
+    assert WorkerConfig().engine_settings().blocks is None
 
 
 def test_configuration_is_frozen() -> None:

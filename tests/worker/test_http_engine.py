@@ -131,11 +131,11 @@ async def test_metrics(client: httpx.AsyncClient) -> None:
         line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
     )
     labels = 'model_name="kvroute-sim"'
-    assert samples[f'vllm:num_requests_running{{engine="0",{labels}}}'] == "0.0"
+    assert samples[f'sglang:num_retractions_total{{dp_rank="0",{labels}}}'] == "0.0"
     assert samples[f'sglang:num_queue_reqs{{dp_rank="0",{labels}}}'] == "0.0"
     assert samples[f'sglang:generation_tokens_total{{dp_rank="0",{labels}}}'] == "6.0"
-    by_source = f'vllm:prompt_tokens_cached_by_source_total{{engine="0",{labels},source="device"}}'
-    assert samples[by_source] == "16.0"
+    assert samples[f'sglang:cached_tokens_total{{dp_rank="0",{labels}}}'] == "16.0"
+    assert not any(name.startswith("vllm:") for name in samples)
 
 
 async def test_storage_is_shared_through_a_directory(

@@ -2,5 +2,6 @@
 
 from worker.blocks.cache import BlockCache
 from worker.blocks.config import BlockConfig
+from worker.blocks.release import VllmRelease
 
-__all__ = ["BlockCache", "BlockConfig"]
+__all__ = ["BlockCache", "BlockConfig", "VllmRelease"]

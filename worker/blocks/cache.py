@@ -178,8 +178,8 @@ class BlockCache:
     def residency(self) -> Mapping[str, Iterable[EngineHash]]:
         """Hashes by medium, as they are announced. O(blocks)."""
         return {
-            Medium.GPU: self._hashes(self._pool.digests()),
-            Medium.CPU: self._hashes(self._offload.digests()),
+            Medium.GPU.value: self._hashes(self._pool.digests()),
+            Medium.CPU.value: self._hashes(self._offload.digests()),
         }
 
     def pools(self) -> Mapping[str, int]:

@@ -64,6 +64,7 @@ class HeardSource:
         self._limits = listener.limits
         self._wake = wake
         self._inbox: deque[list[bytes] | Change] = deque()
+        self._inbox_bytes = 0
         self._num_breaks = 0  # in the inbox
         woken = partial(wake, self)
         self._sockets = WatchedSockets(listener.context, self._limits, woken)
@@ -80,6 +81,7 @@ class HeardSource:
             return True
         for _ in range(min(len(self._inbox), self._limits.messages_per_turn)):
             arrived = self._inbox.popleft()
+            self._inbox_bytes -= 0 if isinstance(arrived, Change) else sum(map(len, arrived))
             self._num_breaks -= arrived is Change.DISCONNECTED
             self.pending.append(arrived)
         return not self._inbox
@@ -95,6 +97,7 @@ class HeardSource:
         self.is_closed = True
         self.pending.clear()
         self._inbox.clear()
+        self._inbox_bytes = 0
         self.replay.end()
         self._sockets.close_all()
 
@@ -106,9 +109,13 @@ class HeardSource:
             self.on_broken()
         self.connection = connection
         self.on_met()
-        has_room = len(self._inbox) < self._limits.live_hwm
+        size_bytes = self._inbox_bytes + sum(map(len, frames))
+        has_room = len(self._inbox) < self._limits.live_hwm and (
+            size_bytes <= self._limits.live_bytes or not self._inbox_bytes
+        )
         if has_room:
             self._inbox.append(frames)
+            self._inbox_bytes = size_bytes
         self._wake(self)
         return has_room
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import zmq
 
+from indexer.queue_room import QueueRoom
 from indexer.socket_limits import SocketLimits
 from indexer.watched_sockets import WatchedSockets, at_address, host_of
 from protocol import EventSource, replay_request
@@ -38,6 +39,7 @@ class ReplayConversation:
         self._address_of = address_of
         self._wake = wake
         self._socket: zmq.Socket[bytes] | None = None
+        self._room: QueueRoom | None = None
 
     @property
     def is_open(self) -> bool:
@@ -55,17 +57,23 @@ class ReplayConversation:
             raise zmq.ZMQError(zmq.EINVAL)
         address = self._address_of(host_of(self._endpoint))
         endpoint = self._endpoint if address is None else at_address(self._endpoint, address)
-        socket = self._socket = self._sockets.open(zmq.DEALER, endpoint, self._limits.replay_hwm)
+        limits = self._limits
+        socket = self._socket = self._sockets.open(zmq.DEALER, endpoint, limits.replay_hwm)
+        self._room = QueueRoom(socket, limits.replay_hwm, limits.replay_bytes)
         socket.connect(endpoint)
         socket.send_multipart(replay_request(first_seq), zmq.NOBLOCK)
         self._wake()  # sending may have consumed the socket's signal
 
     def next_reply(self) -> list[bytes] | None:
         """The next message of the open conversation; None where there is none yet."""
+        if self._socket is None or self._room is None:
+            return None
         try:
-            return None if self._socket is None else self._socket.recv_multipart(zmq.NOBLOCK)
+            frames = self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
+        self._room.note(sum(map(len, frames)))
+        return frames
 
     def end(self) -> None:
         """Close the conversation; replies on their way are dropped with it."""

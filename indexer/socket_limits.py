@@ -17,7 +17,11 @@ class SocketLimits:
         live_messages: the same of all sources together: where there are more than a hundred, each has an equal share, by
             their number when its sockets open. They queue only while the loop is behind or a worker is taken over
             from a sibling; 10^6 batches of one decode step and 1 KB each are 1 GB.
+        live_bytes: of them, of one source, by the longest that came of late; at the bound it is as with ``live_hwm``.
+            At least one message fits.
         replay_hwm: the same for replies. Beyond it the publisher drops, which shows as a hole.
+        replay_bytes: of them, likewise.
+        turn_bytes: what one source may take in one go; a message fits always.
         max_message_bytes: of one frame; a larger one breaks the connection, which is made anew within twice
             ``reopen_s`` and counted as ``given_up``. The batch is missing then, and lost where its replay is
             as large.
@@ -41,7 +45,10 @@ class SocketLimits:
     io_threads: int = 2
     live_hwm: int = 10_000
     live_messages: int = 1_000_000
+    live_bytes: int = 256 << 20
     replay_hwm: int = 100_000
+    replay_bytes: int = 1 << 30
+    turn_bytes: int = 4 << 20
     max_message_bytes: int = 64 << 20
     heartbeat_s: float = 5.0
     heartbeat_timeout_s: float = 15.0

@@ -16,6 +16,7 @@ from functools import partial
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from indexer.queue_room import QueueRoom
 from indexer.replay_conversation import AddressOf, ReplayConversation, unknown_address
 from indexer.socket_limits import SocketLimits
 from indexer.watched_sockets import SOCKET_FAULTS, WatchedSockets, at_address, host_of
@@ -76,6 +77,7 @@ class SourceSockets:
             endpoint = at_address(endpoint, self.address)
         try:
             self._live = self._sockets.open(zmq.SUB, endpoint, limits.live_hwm)
+            self._room = QueueRoom(self._live, limits.live_hwm, limits.live_bytes)
             self._live.subscribe(source.topic)
             self._monitor = self._sockets.monitor(self._live, f"live-{number}", _EVENTS)
             self._live.connect(endpoint)
@@ -132,11 +134,16 @@ class SourceSockets:
     def _receive(self, max_messages: int) -> tuple[list[list[bytes]], bool]:
         """Up to ``max_messages``, and whether that were all; only then the socket signals again."""
         received: list[list[bytes]] = []
-        while len(received) < max_messages:
+        size_bytes = 0
+        while len(received) < max_messages and size_bytes < self._limits.turn_bytes:
             try:
-                received.append(self._live.recv_multipart(zmq.NOBLOCK))
+                frames = self._live.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return received, True
+            received.append(frames)
+            size = sum(map(len, frames))
+            size_bytes += size
+            self._room.note(size)
         return received, False
 
     def _changes(self) -> list[Change]:

@@ -10,6 +10,7 @@ from indexer.socket_limits import SocketLimits
 from indexer.source_sockets import Change, SourceSockets
 from protocol import EventSource, Rank, WorkerId
 from tests.indexer.loopback import Changes, LoopbackPublisher
+from tests.indexer.raw_publisher import RawPublisher
 
 LIMITS = SocketLimits(reconnect_s=0.01, reconnect_max_s=0.05)
 
@@ -213,3 +214,30 @@ async def test_a_source_without_replay_cannot_be_asked(
     with pytest.raises(zmq.ZMQError):
         sockets.replay.ask(0)
     sockets.close()
+
+
+async def test_long_messages_are_taken_a_few_at_a_time_and_wait_at_the_publisher(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    """A publisher that is faster than its reader: what waits here is bounded by bytes."""
+    changes, long_bytes, num_sent = Changes(), 64 << 10, 200
+    limits = replace(LIMITS, live_bytes=8 * long_bytes, turn_bytes=2 * long_bytes)
+    publisher = RawPublisher(changes)
+    source = EventSource(Rank(WorkerId("w")), publisher.endpoint, None)
+    sockets = SourceSockets(context, source, limits, lambda _: changes.note(), 0)
+    await changes.until(lambda: publisher.num_subscribers)
+
+    def is_heard() -> bool:
+        sockets.collect()
+        return any(isinstance(one, list) for one in sockets.pending)
+
+    publisher.send(0, bytes(long_bytes))
+    await changes.until(is_heard)
+    sockets.pending.clear()
+    for seq in range(1, num_sent):
+        publisher.send(seq, bytes(long_bytes))
+    assert sockets._room.num_messages <= limits.live_bytes // long_bytes
+    await changes.until(is_heard)
+    assert len(sockets.pending) <= 2
+    sockets.close()
+    publisher.close()

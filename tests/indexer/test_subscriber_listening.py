@@ -307,6 +307,23 @@ async def test_connections_that_change_all_the_time_are_bounded_as_messages_are(
         listener.close()
 
 
+async def test_what_waits_for_one_source_is_bounded_by_bytes() -> None:
+    limits = SocketLimits(live_bytes=1_000)
+    with zmq.Context() as context:
+        listener = Listener(context, free_endpoint(), limits, "bound-0")
+        heard = HeardSource(listener, source("w", listener.endpoint), lambda _: None)
+
+        def is_kept(size_bytes: int) -> bool:
+            return heard.hear([b"kv@w", bytes(8), bytes(size_bytes - 12)], connection=1)
+
+        assert is_kept(5_000), "one is always kept"
+        assert not is_kept(12)
+        assert heard.collect()
+        assert [is_kept(400), is_kept(400), is_kept(400), is_kept(200)] == [True, True, False, True]
+        heard.close()
+        listener.close()
+
+
 async def test_a_connection_that_brings_nothing_is_none() -> None:
     with zmq.Context() as context:
         listener = Listener(context, free_endpoint(), QUICK, "bound-0")

@@ -17,6 +17,7 @@ from indexer.finding_board import FindingBoard
 from indexer.findings import Finding
 from indexer.fleet_share import FleetShare
 from indexer.identity import ClaimSkip
+from indexer.index_size import index_size
 from indexer.limits import IndexLimits
 from indexer.lookups import LookupTable
 from indexer.match import Prompt, RankMatch
@@ -77,14 +78,14 @@ class FleetIndex:
 
     # Membership
 
-    def add_worker(self, spec: WorkerSpec, now: float) -> None:
+    def add_worker(self, spec: WorkerSpec, now: float, *, is_heard: bool = False) -> None:
         """Keep books for a worker's ranks.
 
         What is the same cache (`is_same_cache`) keeps its claims under the new names; any other starts
-        anew.
+        anew, unless ``is_heard``: what is claimed was heard of it.
         """
         before = self._specs.get(spec.worker)
-        if before is not None and is_same_cache(before, spec):
+        if before is not None and (is_heard or is_same_cache(before, spec)):
             self._specs[spec.worker] = spec
             for book in self._books.values():
                 if book.rank.worker == spec.worker:
@@ -294,9 +295,6 @@ class FleetIndex:
     def stats(self) -> IndexStats:
         """Totals of the fleet."""
         ledgers = [book.ledger for book in self._books.values()]
-        skips = self._skips.copy()
-        for ledger in ledgers:
-            skips.update(ledger.skips)
         return IndexStats(
             workers=len(self._specs),
             ranks=len(self._books),
@@ -310,8 +308,12 @@ class FleetIndex:
             predicted=sum(len(ledger.claims.predicted) for ledger in ledgers),
             doubtful=sum(ledger.claims.num_doubtful for ledger in ledgers),
             orphans=sum(ledger.num_orphans for ledger in ledgers),
-            skips=skips,
+            skips=sum((ledger.skips for ledger in ledgers), self._skips.copy()),
         )
+
+    def size_bytes(self) -> int:
+        """Memory of the index, estimated from its tables. O(key spaces and ranks)."""
+        return index_size(self._blocks, (one.ledger for one in self._holders()))
 
     def snapshot(self, rank: Rank, now: float) -> RankSnapshot | None:
         """All that is claimed of a rank at this moment; None where it is not known. O(its blocks)."""
@@ -346,9 +348,7 @@ class FleetIndex:
     def residency(self, rank: Rank) -> dict[Tier, list[EngineHash]]:
         """Announced claims of a rank by tier, as engine hashes; empty where it is not known."""
         book = self._books.get(rank)
-        if book is None:
-            return {tier: [] for tier in Tier}
-        return {tier: book.ledger.residency(tier) for tier in Tier}
+        return {tier: [] if book is None else book.ledger.residency(tier) for tier in Tier}
 
     def check(self) -> None:
         """Verify every invariant; O(ranks × blocks). For tests."""

@@ -14,7 +14,7 @@ both blocks (``Namesakes``), and the first removal ends both claims.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from indexer.block_index import Ref
@@ -86,6 +86,10 @@ class GroupLedger:
     def hashes(self, tier: Tier) -> Collection[EngineHash]:
         """The hashes of a tier, named or not."""
         return self._tiers[tier].keys()
+
+    def tables(self) -> list[Mapping[EngineHash, Ref | None]]:
+        """What is held on each tier, and what was a while ago; to be sized, and not to be changed."""
+        return [*self._tiers.values(), *self._names.generations]
 
     def num_named(self, tier: Tier) -> int:
         """Those of them that name a block; O(unnamed hashes)."""
@@ -209,7 +213,7 @@ class GroupLedger:
                 continue
             self.unnamed_left_at = now
             self._unnamed.confirm(tier, block_hash)
-            if not self._is_held(block_hash):
+            if not any(block_hash in one for one in self._tiers.values()):
                 self._unnamed.drop(block_hash)
         self._ages[tier].note(held)
         self._names.turn()
@@ -388,9 +392,6 @@ class GroupLedger:
         refs = (ref, *self._namesakes.get(tier, block_hash))
         doubts = self._claims.doubtful[tier]
         return any(doubts.is_overdue(one, now) for one in refs)
-
-    def _is_held(self, block_hash: EngineHash) -> bool:
-        return any(block_hash in held for held in self._tiers.values())
 
     def _show_named(self, witness: StoreWitness, block_hash: EngineHash, ref: Ref) -> None:
         for tier, held in self._tiers.items():

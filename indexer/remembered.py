@@ -34,6 +34,11 @@ class Remembered(Generic[K, V]):
     def __len__(self) -> int:
         return len(self.young) + len(self._old)
 
+    @property
+    def generations(self) -> tuple[dict[K, V], dict[K, V]]:
+        """The older one, and the young one."""
+        return self._old, self.young
+
     def get(self, key: K) -> V | None:
         """The entry; None where it was never there, or is forgotten."""
         found = self.young.get(key)

@@ -16,13 +16,6 @@ from router.pool_metrics import pool_metrics, pool_source_metrics
 from router.pool_sources import HeardPool
 from router.views import TIER_NAMES
 
-BYTES_A_BLOCK = 80
-"""Key and mask of a block in the table of its key space."""
-BYTES_A_CLAIM = 110
-"""One rank's entry for a block on a tier, under the engine's hash."""
-BYTES_A_MARK = 90
-"""One rank's entry for a block that is observed, predicted, doubtful or parked."""
-
 _RANK = ("worker", "dp_rank")
 
 
@@ -36,6 +29,7 @@ def index_readings(
     """
     stats = index.stats()
     yield lambda: _totals(stats)
+    yield lambda: _size(index)
     states = index.rank_states(now)
     yield lambda: _ranks(states)
     pools = index.pool_states()
@@ -64,24 +58,13 @@ def _ranks(states: Sequence[RankState]) -> Iterator[Metric]:
     yield counter("rank_resets", "Times every claim was dropped.", (*_RANK, "reason"), resets)
 
 
-def index_bytes(stats: IndexStats) -> int:
-    """About how much memory the index takes; O(1).
-
-    Counted from its entries, in figures of CPython 3.11 on 64 bits: half of it more or less is possible.
-    """
-    marks = stats.observed + stats.predicted + stats.doubtful + stats.orphans
-    return (
-        stats.blocks * BYTES_A_BLOCK
-        + sum(stats.claims.values()) * BYTES_A_CLAIM
-        + marks * BYTES_A_MARK
-    )
+def _size(index: FleetIndex) -> Iterator[Metric]:
+    text = "Memory of the index, estimated from its tables."
+    yield gauge("index_bytes", text, index.size_bytes())
 
 
 def _totals(stats: IndexStats) -> Iterator[Metric]:
     yield gauge("index_blocks", "Distinct blocks with a holder.", stats.blocks)
-    yield gauge(
-        "index_bytes", "Memory of the index, estimated from its entries.", index_bytes(stats)
-    )
     claims = [((TIER_NAMES[tier],), count) for tier, count in stats.claims.items()]
     yield gauges("index_claims", "Announced claims of all ranks.", ("tier",), claims)
     yield gauge("index_held", "Hashes held on any tier of any rank.", stats.held)

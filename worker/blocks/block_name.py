@@ -2,11 +2,11 @@
 
     digest = SHA-256(pickle((digest of the block before, tokens, extra keys or None)))
 
-Extra keys are the adapter in every block, and the cache salt in the first. The root of all chains is the
-digest of a fixed text, so equal prompts have equal names in every process.
+Extra keys are the adapter in every block, and the cache salt in the first, each with a tag. The root of all
+chains is the digest of a fixed text, so equal prompts have equal names in every process.
 
-Source: vLLM 0.32.0, ``prefix_caching_hash_algo`` sha256; equal to its recorded hashes where there are no
-extra keys, which it tags in a form of its own.
+Source: vLLM 0.32.0, ``prefix_caching_hash_algo`` sha256; equal to its recorded hashes but for those of
+adapters, whose tag is not known.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class BlockName:
 
     Attributes:
         parent: digest of the block before; None for the first of a prompt.
-        extra: extra keys; None where there are none.
+        extra: extra keys as they are announced, without tags; None where there are none.
         adapter: LoRA of the request.
         session_id: of the request that computed it; for attribution only.
     """
@@ -67,9 +67,11 @@ class BlockChain:
     def _name(self, tokens: tuple[int, ...]) -> BlockName:
         parent = self._names[-1].digest if self._names else None
         salt = self._salt if parent is None else None
-        extra = tuple(key for key in (self._adapter, salt) if key is not None) or None
-        digest = _digest((parent or _ROOT, tokens, extra))
-        return BlockName(digest, parent, tokens, extra, self._adapter, self._session_id)
+        pairs = (("lora", self._adapter), ("cache_salt", salt))
+        tagged = tuple(pair for pair in pairs if pair[1] is not None)
+        extra = tuple(key for _, key in pairs if key is not None)
+        digest = _digest((parent or _ROOT, tokens, tagged or None))
+        return BlockName(digest, parent, tokens, extra or None, self._adapter, self._session_id)
 
 
 def engine_hash(digest: bytes, *, is_whole: bool) -> EngineHash:

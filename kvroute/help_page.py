@@ -1,14 +1,17 @@
 """How the pages of help look, and what is said where a command line cannot be read.
 
-Switches are shown by their names alone, as they take no value.
+Switches are shown by their names alone, as they take no value; what is chosen from a few words says them in its
+help, where they are not broken in their middle.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.models import OptionInfo
 
 from kvroute.usage_faults import UsageFault, is_call_for_help, usage_words
 
@@ -63,11 +66,13 @@ class _Group(TyperGroup):
 
 
 def plain_switches(app: typer.Typer) -> None:
-    """Let every page of the application, of its groups and its commands show switches so."""
+    """Let every page of the application, of its groups and its commands show switches and choices so."""
     if app.registered_callback is not None:
         app.registered_callback.cls = _Group
     for command in app.registered_commands:
         command.cls = _Command
+        if command.callback is not None:
+            _say_choices(command.callback)
     for group in app.registered_groups:
         if group.typer_instance is not None:
             plain_switches(group.typer_instance)
@@ -77,3 +82,20 @@ def _take_types_off(parameters: Iterable[object]) -> None:
     for one in parameters:
         if isinstance(one, TyperOption) and one.is_flag and one.metavar is None:
             one.metavar = ""
+
+
+def _say_choices(callback: Callable[..., object]) -> None:
+    """Say the words of each choice in its help, once."""
+    for hint in get_type_hints(callback, include_extras=True).values():
+        kind, *described = get_args(hint) or (hint,)
+        kinds = [
+            one
+            for one in (kind, *get_args(kind))
+            if isinstance(one, type) and issubclass(one, Enum)
+        ]
+        for info in described:
+            if kinds and isinstance(info, OptionInfo) and info.metavar is None:
+                info.metavar = "WORD"
+                says, bracket, default = (info.help or "").partition(" [default: ")
+                words = ", ".join(str(one.value) for one in kinds[0])
+                info.help = f"{says.rstrip('.')}: {words}.{bracket}{default}"

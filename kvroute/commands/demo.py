@@ -42,12 +42,12 @@ def demo(
         int, typer.Option(min=1, help="Requests under each policy.")
     ] = _WORKLOAD.num_requests,
     duration_s: Annotated[
-        float, typer.Option(help="Over which chats start.")
+        float, typer.Option(help="Seconds over which chats start.")
     ] = _WORKLOAD.duration_s,
     think_s: Annotated[
-        float, typer.Option(help="Between the turns of a chat, mean.")
+        float, typer.Option(help="Mean seconds between the turns of a chat.")
     ] = _WORKLOAD.think_s,
-    seed: Annotated[int, typer.Option(help="Of the workload.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Run one workload under round_robin and under cost, each from cold caches, and compare.

@@ -37,16 +37,17 @@ def doctor(
     ] = None,
     listen: Annotated[float, typer.Option(help="Seconds of live events.")] = 2.0,
     timeout_s: Annotated[
-        float, typer.Option(help="Of each worker as a whole, beside --listen.")
+        float, typer.Option(help="Seconds for each worker as a whole, beside --listen.")
     ] = 20.0,
     probe: Annotated[
         bool, typer.Option("--probe", help="Send each worker two chats of one answer token.")
     ] = False,
     token: Annotated[
-        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Of the control port.")
+        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Token of the control port.")
     ] = None,
     worker_token: Annotated[
-        str | None, typer.Option(envvar="KVROUTE_WORKER_TOKEN", help="Sent to workers.")
+        str | None,
+        typer.Option(envvar="KVROUTE_WORKER_TOKEN", help="Token that is sent to workers."),
     ] = None,
     ca_file: Annotated[
         Path | None, typer.Option(help="Authorities of https URLs. [default: the system's]")

@@ -18,6 +18,7 @@ from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import fail, refuse
 from loadgen import DecisionView
+from protocol.fault_words import fault_words
 from router.causes import cause_of
 from scoring import Exclusion
 
@@ -39,11 +40,14 @@ def explain(
         Path | None, typer.Option(help="A whole request as JSON instead; - = stdin.")
     ] = None,
     api: Annotated[
-        str | None, typer.Option(help="chat, completions or generate. [default: seen in the body]")
+        str | None,
+        typer.Option(
+            help="chat, completions, generate, responses or messages. [default: seen in the body]"
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to name with a prompt.")] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Of the control port.")
+        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Token of the control port.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -92,7 +96,7 @@ class _Router:
         try:
             return WORKER_NOTES.validate_python(self._call("GET", "/debug/workers"))
         except ValidationError as error:
-            fail(f"{self.url}/debug/workers: {error.errors()[0]['loc']}")
+            fail(f"{self.url}/debug/workers: {_first_fault(error)}")
 
     def _call(
         self,
@@ -131,7 +135,12 @@ def _view(decision: Mapping[str, object]) -> DecisionView:
     try:
         return DecisionView.model_validate(decision)
     except ValidationError as error:
-        fail(f"the router's answer is no decision: {error.errors()[0]['loc']}")
+        fail(f"the router's answer is no decision: {_first_fault(error)}")
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {fault_words(first)}"
 
 
 def _show(console: Console, decision: DecisionView, notes: Sequence[WorkerNote]) -> None:

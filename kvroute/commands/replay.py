@@ -55,7 +55,8 @@ def replay_trace(
         typer.Option(metavar="NAME:VALUE", help="Sent with each request; repeat for each."),
     ] = None,
     form: Annotated[
-        PromptForm, typer.Option(help="tokens and generate send ids, exact to the block.")
+        PromptForm,
+        typer.Option(help="How prompts are sent; tokens and generate are exact to the block"),
     ] = PromptForm.TOKENS,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Directory of the model's tokenizer. [default: bundled]")
@@ -70,7 +71,7 @@ def replay_trace(
     on_bad_line: Annotated[
         OnBadLine, typer.Option(help="Stop at a bad line, or skip and count it.")
     ] = OnBadLine.FAIL,
-    timeout_s: Annotated[float, typer.Option(help="Of one whole request.")] = 600.0,
+    timeout_s: Annotated[float, typer.Option(help="Seconds for one whole request.")] = 600.0,
     max_in_flight: Annotated[
         int,
         typer.Option(min=1, help="Requests under way; one that is due beyond it is an error."),

@@ -48,15 +48,17 @@ def refill(
     *,
     workers: Annotated[int, typer.Option(max=64, help="Simulated engines.")] = _SIZES.num_workers,
     prefixes: Annotated[
-        int, typer.Option(help="Distinct ones; a multiple of the workers.")
+        int, typer.Option(help="Distinct prefixes; a multiple of the workers.")
     ] = _SIZES.num_prefixes,
     prefix_blocks: Annotated[
-        int, typer.Option(help="Whole blocks of each.")
+        int, typer.Option(help="Whole blocks of each prefix.")
     ] = _SIZES.prefix_blocks,
     page_size: Annotated[int, typer.Option(help="Tokens a block.")] = _SIZES.page_size,
-    gpu_prefixes: Annotated[int, typer.Option(help="Room on each GPU.")] = _SIZES.gpu_prefixes,
+    gpu_prefixes: Annotated[
+        int, typer.Option(help="Prefixes that fit on each GPU.")
+    ] = _SIZES.gpu_prefixes,
     host_prefixes: Annotated[
-        int, typer.Option(help="Room in each host pool.")
+        int, typer.Option(help="Prefixes that fit in each host pool.")
     ] = _SIZES.host_prefixes,
     decisions: Annotated[int, typer.Option(help="Requests through the router.")] = _SIZES.decisions,
     engine_speed: Annotated[

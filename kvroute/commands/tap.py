@@ -72,7 +72,9 @@ def tap(
     ] = None,
     worker_token: Annotated[
         str | None,
-        typer.Option(envvar="KVROUTE_WORKER_TOKEN", help="Sent to the worker at the URL."),
+        typer.Option(
+            envvar="KVROUTE_WORKER_TOKEN", help="Token that is sent to the worker at the URL."
+        ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:

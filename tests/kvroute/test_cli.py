@@ -1,5 +1,6 @@
 """The command line as such: which commands there are, and what mistakes do."""
 
+import re
 import socket
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvroute.command_line import COMMANDS, build_app
+from scripts.reference.command_line import flags
 
 RUNNER = CliRunner()
 
@@ -36,8 +38,9 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 
 def test_help_shows_defaults_that_look_like_markup() -> None:
     _, output = invoke("serve", "--help")
-    assert "[default: cost]" in output
-    assert "[default: 127.0.0.1]" in output
+    said = "".join(output.replace("│", " ").split())
+    assert "[default:cost]" in said
+    assert "[default:127.0.0.1]" in said
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("scenario", "refill")])
@@ -46,6 +49,22 @@ def test_switches_are_shown_without_a_type(command: tuple[str, ...]) -> None:
     assert code == 0
     assert "--help" in output
     assert "bool" not in output
+
+
+@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS), ("scenario", "refill")])
+def test_names_and_words_are_whole_at_80_columns(command: tuple[str, ...]) -> None:
+    _, output = invoke(*command, "--help")
+    assert "…" not in output
+    assert all(flag in output for flag in flags().get(" ".join(("kvroute", *command)), ()))
+    for words in re.findall(r"<([^<>]*\|[^<>]*)>", output):
+        raise AssertionError(f"a choice is shown as a type: {words}")
+
+
+def test_choices_are_said_in_words() -> None:
+    _, output = invoke("serve", "--help")
+    said = "".join(output.replace("│", " ").split())
+    assert "random,least_load,prefix_only.[default:cost]" in said
+    assert "debug,info,warning,error.[default:info]" in said
 
 
 def test_the_version_is_told() -> None:

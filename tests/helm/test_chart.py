@@ -12,6 +12,7 @@ import httpx
 import pytest
 import yaml
 
+from indexer.source_failures import Failed
 from prompt import bundled_model_dir
 from router.config import load_config
 from router.metrics import RouterCollector
@@ -113,7 +114,12 @@ def test_alerts_speak_of_metrics_and_labels_that_there_are() -> None:
     rule = render(values)["PrometheusRule/llm-kvroute"]
     assert rule["metadata"]["labels"]["release"] == "prom"
     (group,) = rule["spec"]["groups"]
-    assert {one["alert"] for one in group["rules"]} >= {"KvrouteFinding", "KvrouteNoWorkerServes"}
+    assert {one["alert"] for one in group["rules"]} >= {
+        "KvrouteFinding", "KvrouteSourceFailed", "KvrouteIndexFailed", "KvrouteNoWorkerServes"
+    }  # fmt: skip
+    (failed,) = [one for one in group["rules"] if one["alert"] == "KvrouteSourceFailed"]
+    assert all(re.fullmatch("failed_.*", kind) for kind in Failed)
+    assert 'kind=~"failed_.*"' in failed["expr"]
     labels = {
         family.name: getattr(family, "_labelnames", ())
         for family in RouterCollector(empty_router()).collect()
@@ -123,9 +129,22 @@ def test_alerts_speak_of_metrics_and_labels_that_there_are() -> None:
         for name, selector in re.findall(r"(kvroute_\w+)\{(.*?)\}", one["expr"]):
             used = set(re.findall(r"(\w+)=", selector))
             assert scraped <= used, one["expr"]
-            assert used - scraped <= set(labels[name]), one["expr"]
+            assert used - scraped <= set(labels[name.removesuffix("_total")]), one["expr"]
         shown = re.findall(r"\$labels\.(\w+)", one["annotations"]["summary"])
         assert set(shown) <= {label for names in labels.values() for label in names}
+
+
+def test_engines_that_connect_have_ports_and_a_service() -> None:
+    values = {"events": {"ports": [5557, 5558]}, "config": {"events": {"listen": "tcp://*:5557"}}}
+    manifests = render(values)
+    service = manifests["Service/llm-kvroute-events"]["spec"]
+    assert service["publishNotReadyAddresses"] is True
+    assert service["selector"] == manifests["Service/llm-kvroute"]["spec"]["selector"]
+    assert [one["port"] for one in service["ports"]] == [5557, 5558]
+    assert container(manifests)["ports"][1:] == [
+        {"name": "events-5557", "containerPort": 5557},
+        {"name": "events-5558", "containerPort": 5558},
+    ]
 
 
 def test_no_service_leaves_variables_for_the_router() -> None:
@@ -146,6 +165,9 @@ def test_no_service_leaves_variables_for_the_router() -> None:
         ({"imagee": {}}, "imagee"),
         ({"alerts": {"enabled": True}}, "control.expose"),
         ({"alerts": {"for": "soon"}}, "for"),
+        ({"events": {"ports": [5557]}, "replicaCount": 2}, "replicaCount 1"),
+        ({"events": {"ports": ["x"]}}, "ports"),
+        ({"config": {"events": {"listen": "tcp://*:5557"}}}, "events.ports"),
     ],
 )
 def test_bad_values_are_refused_by_name(values: dict[str, Any], word: str) -> None:

@@ -1,5 +1,10 @@
-"""Is the cache behind a worker still the same one after its description has changed?"""
+"""Is the cache behind a worker still the same one after its description has changed?
 
+A process that comes back with another version or block size is heard before it is described anew: where its streams
+told of the restart, what was claimed since is already its own.
+"""
+
+from indexer.engine_version import are_events_believed
 from protocol import WorkerSpec
 
 
@@ -10,11 +15,23 @@ def is_same_cache(before: WorkerSpec, after: WorkerSpec) -> bool:
     another cache. A version or block size that is not known is no other one.
     """
     return (
-        (before.url, before.model, before.engine, before.sources, before.num_ranks)
-        == (after.url, after.model, after.engine, after.sources, after.num_ranks)
+        _is_same_place(before, after)
         and _may_be_equal(before.version, after.version)
         and _may_be_equal(before.block_size, after.block_size)
     )
+
+
+def is_next_process(before: WorkerSpec, after: WorkerSpec) -> bool:
+    """Whether a restart in place explains all that differs, and events of both processes count alike."""
+    believed = are_events_believed(before.engine, before.version)
+    return _is_same_place(before, after) and believed is are_events_believed(
+        after.engine, after.version
+    )
+
+
+def _is_same_place(before: WorkerSpec, after: WorkerSpec) -> bool:
+    place = (before.url, before.model, before.engine, before.sources, before.num_ranks)
+    return place == (after.url, after.model, after.engine, after.sources, after.num_ranks)
 
 
 def _may_be_equal(before: object, after: object) -> bool:

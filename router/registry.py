@@ -22,6 +22,7 @@ from router.health import HealthRecord
 from router.outages import Outages
 from router.own_routes import Readiness
 from router.plain_text import plain
+from router.restarts import count_restarts, is_heard_already
 from router.shelf import PromptShelf, Shelved
 from router.worker_record import WorkerRecord, WorkerState
 from scoring import OutcomeKind, Planner
@@ -189,7 +190,8 @@ class Registry:
     def learned(self, worker: WorkerId, found: Discovered, shelved: Shelved, now: float) -> None:
         """A worker described itself, for the first time or again.
 
-        A worker with another cache (`is_same_cache`) starts anew, one with other names goes on.
+        A worker with another cache (`is_same_cache`) starts anew, unless its events told of it before; one with
+        other names goes on.
         """
         record = self._records.get(worker)
         if record is None or record.url != found.spec.url:
@@ -200,13 +202,17 @@ class Registry:
         if old != new:
             self._brains.planner.add_worker(new)
             self._brains.planner.set_draining(worker, record.is_draining)
-            if old is not None and is_same_cache(old, new):
-                self._brains.index.add_worker(new, now)
+            restarts = count_restarts(self._brains.intake, new)
+            if old is not None and (
+                is_same_cache(old, new) or is_heard_already(old, new, record.restarts, restarts)
+            ):
+                self._brains.index.add_worker(new, now, is_heard=True)
             else:
                 self._begin_anew(record, old, new, now)
             logger.info("worker %s is %s", worker, _summary(new))
         if found.faults and (known is None or known.faults != found.faults):
             logger.warning("of worker %s was not taken: %s", worker, "; ".join(found.faults))
+        record.restarts = count_restarts(self._brains.intake, new)
         self._brains.shelf.put(new, shelved)
         self._brains.shelf.keep(self.specs())
         self._settle(record)

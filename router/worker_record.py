@@ -1,10 +1,11 @@
 """What the router knows of one worker, whether it has been reached yet or not."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from protocol import PoolName, WorkerId, WorkerSpec
+from protocol import PoolName, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerState
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
@@ -33,6 +34,7 @@ class WorkerRecord:
         discovered: None until it was reached.
         doubt: set where a request could not connect, so that the worker is probed soon.
         error: why the last attempt to learn it failed; None where it did not.
+        restarts: of its event streams, as counted when it was last learned.
         probe_fault: why the last probe of its health failed; None where it did not.
     """
 
@@ -48,6 +50,7 @@ class WorkerRecord:
     error: str | None = None
     probe_fault: str | None = None
     num_attempts: int = 0
+    restarts: Mapping[Rank, int] = field(default_factory=dict)
     doubt: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -243,7 +243,7 @@ DETECTORS = (
         _host_stores_unannounced,
         "Blocks reach host memory unannounced, so hits there are not routed to: use SGLang 0.5.20 or "
         "later, which announces refills from storage (0.5.17 to 0.5.19 do not), or an engine whose "
-        "offload connector publishes its stores.",
+        "offload connector publishes its stores; a simulated engine without --mute-refill-events.",
     ),
     Detector(
         FindingKind.EVENTS_MISSING,

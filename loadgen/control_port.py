@@ -9,6 +9,8 @@ from typing import TypeVar
 import aiohttp
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from protocol.fault_words import fault_words
+
 T = TypeVar("T")
 
 
@@ -161,4 +163,4 @@ def _read(adapter: TypeAdapter[T], body: bytes) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ControlPortError(f"{where}: {first['msg']}") from error
+        raise ControlPortError(f"{where}: {fault_words(first)}") from error

@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from indexer.match import Geometry, Prompt
 from indexer.prefix_query import HeldPrefix, PrefixQuery
 from protocol import BlockKey, TokenRangeError, pack_tokens
+from protocol.fault_words import fault_words
 from protocol.tiers import Tier
 from router.body import BodyTooLargeError, read_body
 from router.fleet_debug import FleetDebug
@@ -147,7 +148,7 @@ def _read(kind: type[Q], body: bytes) -> Q:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise HTTPException(400, plain(f"{place or 'body'}: {first['msg']}")) from error
+        raise HTTPException(400, plain(f"{place or 'body'}: {fault_words(first)}")) from error
 
 
 def _read_tokens(body: bytes) -> tuple[TokenQuery, Prompt]:

@@ -189,6 +189,8 @@ class WorkerConfig(BaseModel):
         for name, port in (("events_port", first), ("replay_port", second)):
             if port and port + self.dp_size - 1 > 65_535:
                 raise ValueError(f"{name}: rank {self.dp_size - 1} has no port left")
+            if port and port <= self.port < port + self.dp_size:
+                raise ValueError(f"{name}: within its ports is {self.port}, which HTTP has")
         if first and second and abs(first - second) < self.dp_size:
             raise ValueError("replay_port: within the ports of the publishers")
         return self

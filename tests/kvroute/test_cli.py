@@ -101,6 +101,8 @@ MISTAKES = [
     (("worker", "--port", "70000"), "--port: at most 65535 (given: 70000)"),
     (("worker", "--events-port", "-1"), "--events-port: at least 0 (given: -1)"),
     (("worker", "--events-port", "9", "--replay-port", "9"), "--replay-port: within the ports"),
+    (("worker", "--port", "90", "--events-port", "90"), "--events-port: within its ports is 90"),
+    (("worker", "--port", "91", "--replay-port", "90", "--dp-size", "2"), "--replay-port: within"),
     (("worker", "--speed", "0"), "--speed"),
     (("worker", "--write-policy", "never"), "--write-policy"),
     (("worker", "--host-tokens", "0", "--storage", "memory"), "storage"),

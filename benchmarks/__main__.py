@@ -4,7 +4,7 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.measurement import show, write_json
+from benchmarks.measurement import Measurement, exit_beyond, show, write_json
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -13,8 +13,11 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.json:
         arguments.json.mkdir(parents=True, exist_ok=True)
+    found: list[Measurement] = []
     for file in sorted(Path(__file__).parent.glob("bench_*.py")):
-        rows = import_module(f"benchmarks.{file.stem}").run(arguments.quick)
+        rows: list[Measurement] = import_module(f"benchmarks.{file.stem}").run(arguments.quick)
+        found += rows
         show(file.stem, rows)
         if arguments.json:
             write_json(str(arguments.json / f"{file.stem}.json"), rows)
+    exit_beyond(found)

@@ -23,7 +23,6 @@ from indexer.load import IndexLoad
 from indexer.trust import Trust
 from protocol import (
     AllBlocksCleared,
-    BlockRemoved,
     BlockStored,
     EventBatch,
     Rank,
@@ -33,7 +32,6 @@ from protocol import (
 
 _IN_EVENT = 128
 _PAGE_BYTES = 4096
-_CHURNED, _LIVE = 5_000_000, 50_000
 _SPREADS = ((1, 1), (8, 1), (256, 256))  # ranks, and how many of them hold the same blocks
 
 
@@ -93,23 +91,6 @@ def bytes_of_baseline(num_claims: int) -> float:
     holders = {rng.getrandbits(64): {0} for _ in range(num_claims)}
     assert len(holders) == num_claims
     return (resident_bytes() - before) / num_claims
-
-
-def churn(num_blocks: int, num_live: int) -> float:
-    """Bytes a live claim when so many blocks have passed through."""
-    index, (rank,) = index_of(1)
-    before = resident_bytes()
-    live: list[BlockStored] = []
-    for batch in chain(num_blocks, 1):
-        (event,) = batch.events
-        assert isinstance(event, BlockStored)
-        index.apply(rank, batch, 1.0)
-        live.append(event)
-        if len(live) * _IN_EVENT > num_live:
-            gone = BlockRemoved(live.pop(0).block_hashes, "GPU")
-            index.apply(rank, EventBatch(0.0, [gone], 0), 1.0)
-    live.clear()
-    return (resident_bytes() - before) / num_live
 
 
 def longest_ms(steps: Iterator[object]) -> tuple[float, float]:
@@ -190,8 +171,6 @@ def run(quick: bool) -> list[Measurement]:
         name = f"{num_ranks}_ranks" + ("_sharing" if num_sharing > 1 else "")
         rows.append(measured(f"claim_bytes_{name}", "B/claim", [one[0] for one in found], peer))
         rows.append(measured(f"store_{name}_ns", "ns/claim", [one[1] for one in found]))
-    churned = [apart(churn, size * 5 if quick else _CHURNED, _LIVE)[0] for _ in range(num_runs)]
-    rows.append(measured("claim_bytes_after_churn", "B/claim", churned))
     clears = [apart(clear, size) for _ in range(num_runs)]
     rows.append(measured("clear_ms", "ms", [one[0] for one in clears]))
     rows.append(measured("longest_sweep_ms", "ms", [one[1] for one in clears]))

@@ -20,6 +20,7 @@ class Measurement:
     Attributes:
         value: median of ``runs``.
         peer: name of what was measured beside it in the same run, and ``ratio`` = value ÷ peer's.
+        most: a larger value is a fault; None where there is no such bound.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Measurement:
     runs: tuple[float, ...]
     peer: str | None = None
     ratio: float | None = None
+    most: float | None = None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the value is a fault."""
+        return self.most is not None and self.value > self.most
 
     def to_json(self) -> dict[str, object]:
         """The form of ``--json``."""
@@ -39,6 +46,8 @@ class Measurement:
         }
         if self.peer is not None:
             fields |= {"peer": self.peer, "ratio": self.ratio}
+        if self.most is not None:
+            fields["most"] = self.most
         return fields
 
 
@@ -51,8 +60,13 @@ def measured(
     return Measurement(name, value, unit, tuple(runs), peer.name if peer else None, ratio)
 
 
+def bounded(name: str, unit: str, value: float, most: float) -> Measurement:
+    """One figure that may not be larger."""
+    return Measurement(name, value, unit, (value,), most=most)
+
+
 def main(title: str, run: Callable[[bool], list[Measurement]]) -> None:
-    """Parse ``--json FILE`` and ``--quick``, run, print the table, write the file."""
+    """Parse ``--json FILE`` and ``--quick``, run, print the table, write the file; exit with 1 beyond a bound."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--json", metavar="FILE", help="write the figures there; - is stdout")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
@@ -61,6 +75,16 @@ def main(title: str, run: Callable[[bool], list[Measurement]]) -> None:
     show(title, rows)
     if arguments.json:
         write_json(arguments.json, rows)
+    exit_beyond(rows)
+
+
+def exit_beyond(rows: Sequence[Measurement]) -> None:
+    """End the process with 1 if a value is beyond its bound."""
+    beyond = [
+        f"{row.name} is {row.value:,.3f}, at most {row.most:,.3f}" for row in rows if row.is_beyond
+    ]
+    if beyond:
+        sys.exit("beyond their bounds: " + "; ".join(beyond))
 
 
 def show(title: str, rows: Sequence[Measurement]) -> None:
@@ -71,6 +95,7 @@ def show(title: str, rows: Sequence[Measurement]) -> None:
         table.add_column(heading, justify=justify, overflow="fold")
     for row in rows:
         ratio = f"{row.ratio:.2f} × {row.peer}" if row.ratio is not None else ""
+        ratio = ratio if row.most is None else f"at most {row.most:,.3f}"
         spread = (f"{min(row.runs):,.3f}", f"{max(row.runs):,.3f}", str(len(row.runs)))
         table.add_row(row.name, f"{row.value:,.3f}", row.unit, *spread, ratio)
     Console(stderr=True).print(table)

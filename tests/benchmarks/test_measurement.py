@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measurement import measured, write_json
+from benchmarks.measurement import bounded, exit_beyond, measured, write_json
 
 
 def test_the_value_is_the_median_of_the_runs() -> None:
@@ -24,3 +24,10 @@ def test_json_names_the_peer_where_one_was_measured(
     ]
     write_json("-", rows)
     assert json.loads(capsys.readouterr().out) == written
+
+
+def test_a_value_beyond_its_bound_ends_with_1() -> None:
+    exit_beyond([measured("x", "ms", [3.0]), bounded("growth", "×", 1.2, 1.2)])
+    with pytest.raises(SystemExit, match=r"growth is 1\.300, at most 1\.200"):
+        exit_beyond([bounded("growth", "×", 1.3, 1.2)])
+    assert bounded("growth", "×", 1.3, 1.2).to_json()["most"] == 1.2

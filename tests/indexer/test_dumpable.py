@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.dump_format import MAX_IN_LINE
@@ -65,6 +65,7 @@ def wild_stores(draw: st.DrawFn) -> BlockStored:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(wild_stores(), max_size=4), st.lists(st.tuples(long_names, long_names), max_size=3))
 def test_whatever_is_held_can_be_told(
     stores: Sequence[BlockStored], served: Sequence[tuple[str | None, str | None]]

@@ -8,8 +8,9 @@ while nothing goes wrong, and jumps up when requests had to be retracted:
           │   ＼            ／     ＼
      0.1  │      ＼＿＿＿＿│          ＼＿＿＿＿     retracted at │
 
-Source: SGLang 0.5.23 scheduler (prefill first, decode steps alone, retraction, ``new_token_ratio``); vLLM 0.32.0
-scheduler (one step for all, the latest is preempted).
+Source: vLLM 0.32.0, as recorded (``llama3_small_evict``: one step for all, the latest is preempted); SGLang as
+its scheduler is publicly known (prefill first, decode steps alone, retraction, ``new_token_ratio``), for no retraction was
+recorded.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
 """The block pool does what vLLM's did: every recorded step, event for event, in order.
 
-Of each recording its requests are known from its HTTP lines, or from what its events say of them. Left out, as
-``docs/explanation/tree-core.md`` says why: the other recordings, and steps of requests that this worker does not serve.
+Of each recording its requests are known from its HTTP lines, or from what its events say of them. What is left out, and
+why, is named in ``docs/explanation/block-pool.md``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from protocol import (
     parse_live,
 )
 from tests.conformance.block_replay import Action, Asked, Reset, block_replay
-from tests.recordings import frames_of, json_lines
+from tests.recordings import frames_of, json_lines, vllm_recordings
 from worker.blocks import BlockConfig
 
 Batches = list[list[KvEvent]]
@@ -210,6 +210,12 @@ def test_offload_is_announced_as_recorded(golden: Path) -> None:
     assert list(map(len, ours[merged + 1 :])) == list(map(len, theirs[merged + 2 :]))
     assert set(reported) == {0, 192}
     assert cached.count(192) == 1
+
+
+def test_the_docs_say_of_every_recording_whether_it_agrees(golden: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/block-pool.md").read_text()
+    for path in vllm_recordings(golden):
+        assert f"`{path.stem}`" in page
 
 
 def is_of_gpu(event: KvEvent) -> bool:

@@ -62,7 +62,7 @@ class Discovered:
         faults: what it says and could not be taken, each named; the first few.
         num_faults: all of them.
         is_asleep: it says that it sleeps, or is paused: requests would wait until somebody wakes it.
-        tells_sleep: it says somewhere whether it does.
+        tells_sleep: it says somewhere whether it does, or is of a kind that may come to say so.
         reuse: by data-parallel rank, what its own counters say.
     """
 
@@ -114,7 +114,7 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
         metrics.is_asleep or says_asleep(answers.is_sleeping, answers.is_paused),
         tuple(read.faults),
         read.num_faults,
-        has_routes or metrics.tells_sleep,
+        has_routes or metrics.tells_sleep or spec.engine is EngineKind.VLLM,
         metrics.reuse,
     )
 

@@ -173,6 +173,22 @@ async def test_an_engine_that_sleeps_is_no_candidate_until_it_wakes(
 
 
 @pytest.mark.parametrize("route", ["/metrics", "/is_sleeping", "/is_paused"])
+async def test_vllm_may_come_to_say_that_it_sleeps(route: str) -> None:
+    """Nothing told of sleep when it was learned, and it is not learned again soon."""
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one, WatchTimes(0.02, 1_000.0)) as watcher:
+            del engine.pages["/server_info"]
+            engine.pages["/version"] = {"version": "0.32.0"}
+            worker = WorkerId(engine.name)
+            one.registry.add(worker, engine.url, 0.0)
+            watcher.wake()
+            await until(lambda: state(one, worker) is WorkerState.SERVING)
+            says_so = sleep_state(is_awake=False) if route == "/metrics" else {route[1:]: True}
+            engine.pages[route] = says_so
+            await until(lambda: state(one, worker) is WorkerState.SLEEPING)
+
+
+@pytest.mark.parametrize("route", ["/metrics", "/is_sleeping", "/is_paused"])
 async def test_sleep_is_asked_for_with_each_probe(route: str) -> None:
     """Not only when a worker is learned again, half a minute later."""
     name = route.removeprefix("/")

@@ -55,8 +55,9 @@ async def test_a_command_that_waits_is_unwound(number: signal.Signals) -> None:
 import os, signal, socket, sys, threading
 from kvroute.cli import main
 silent = socket.create_server(("127.0.0.1", 0))
+held = []
 def interrupt():
-    silent.accept()
+    held.append(silent.accept())
     os.kill(os.getpid(), {int(number)})
 threading.Thread(target=interrupt, daemon=True).start()
 sys.argv = ["kvroute", "explain", "x", "--control-url", f"http://127.0.0.1:{{silent.getsockname()[1]}}"]

@@ -7,8 +7,9 @@ import msgpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexer import Backlog, FleetIndex, Intake
+from indexer import Backlog, FleetIndex, Intake, Trust
 from indexer.dump_format import DumpError
+from indexer.identity import ClaimSkip
 from indexer.load import IndexLoad
 from protocol import (
     EngineKind,
@@ -23,6 +24,7 @@ from protocol import (
     live_frames,
     replay_frames,
 )
+from protocol.events import SkipReason
 from tests.indexer.dumped import dump
 from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank
 from tests.protocol.test_fuzz import FRAMES, GOLDEN, POOL_EVENTS, VALUES, flipped
@@ -32,30 +34,59 @@ RANK = Rank(WorkerId("w"))
 SOURCE = EventSource(RANK, "tcp://w:1", "tcp://w:2")
 SMALL = st.integers(0, 6)
 HASHES = st.lists(SMALL | st.just(-1) | st.binary(max_size=2), max_size=4)
+PLAIN_MEDIA = st.sampled_from(["GPU", "GPU", "CPU", "DISK"]).map(lambda medium: {"medium": medium})
+REST_OF_STORES = st.fixed_dictionaries(
+    {},
+    optional={
+        "medium": st.sampled_from(["GPU", "cpu", "CPU", "DISK", "MOON", None]),
+        "lora_id": SMALL,
+        "lora_name": st.sampled_from(["ad", "", None]),
+        "cache_salt": st.sampled_from(["s", ""]),
+        "extra_keys": st.lists(st.none() | st.lists(VALUES, max_size=3), max_size=4),
+        "group_idx": st.integers(-2, 20),
+        "kv_cache_spec_kind": st.sampled_from(["full_attention", "sliding_window", "mla", "?"]),
+        "kv_cache_spec_sliding_window": SMALL,
+        "locality": st.sampled_from(["LOCAL", "remote"]),
+    },
+)
+
+
+def store(
+    hashes: list[Any], parent: int | None, tokens: list[Any], size: int, rest: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent, "token_ids": tokens,
+        "block_size": size, **rest,
+    }  # fmt: skip
+
+
+@st.composite
+def coherent_stores(draw: st.DrawFn) -> dict[str, Any]:
+    """A chain as engines announce it, here and there with something odd beside it."""
+    size, first = draw(st.sampled_from([1, 2, 2, 2])), draw(SMALL)
+    hashes = draw(st.lists(SMALL, min_size=1, max_size=3))
+    run = [first + i for i in range(len(hashes) * size + 1)]
+    pairs = [[run[i], run[i + 1]] for i in range(len(run) - 1)]
+    tokens: list[Any] = draw(
+        st.sampled_from([run[:-1], run[:-1], pairs, [*pairs[:-1], [9, 9]], []])
+    )
+    rest = draw(PLAIN_MEDIA | PLAIN_MEDIA | REST_OF_STORES)
+    fields = store(hashes, draw(st.none() | SMALL), tokens, size, rest)
+    lost = draw(st.none() | st.none() | st.sampled_from([*fields]))
+    return {name: value for name, value in fields.items() if name != lost}
+
+
 ODD_EVENTS = st.one_of(
+    coherent_stores(),
+    coherent_stores(),
+    coherent_stores(),
     st.builds(
-        lambda hashes, parent, tokens, size, rest: {
-            "type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent, "token_ids": tokens,
-            "block_size": size, **rest,
-        },
+        store,
         HASHES,
         st.none() | SMALL,
         st.lists(SMALL | st.just(1 << 40), max_size=8) | st.lists(st.lists(SMALL, max_size=3), max_size=4),
         st.integers(0, 4),
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "medium": st.sampled_from(["GPU", "cpu", "DISK", "MOON", None]),
-                "lora_id": SMALL,
-                "lora_name": st.sampled_from(["ad", "", None]),
-                "cache_salt": st.sampled_from(["s", ""]),
-                "extra_keys": st.lists(st.none() | st.lists(VALUES, max_size=3), max_size=4),
-                "group_idx": st.integers(-2, 20),
-                "kv_cache_spec_kind": st.sampled_from(["full_attention", "sliding_window", "mla", "?"]),
-                "kv_cache_spec_sliding_window": SMALL,
-                "locality": st.sampled_from(["LOCAL", "remote"]),
-            },
-        ),
+        REST_OF_STORES,
     ),
     st.builds(
         lambda hashes, medium: {"type": "BlockRemoved", "block_hashes": hashes, "medium": medium},
@@ -64,11 +95,12 @@ ODD_EVENTS = st.one_of(
     ),
     st.builds(
         lambda medium: {"type": "AllBlocksCleared", "medium": medium},
-        st.sampled_from([None, None, "GPU", "CPU", "MOON"]),
+        st.sampled_from([None, "GPU", "CPU", "MOON"]),
     ),
     POOL_EVENTS,
     VALUES,
 )  # fmt: skip
+BATCHES = st.lists(st.lists(ODD_EVENTS, max_size=5), max_size=8)
 
 
 class Ear:
@@ -97,6 +129,19 @@ class Ear:
         self.intake.check()
         self._backlog.check()
 
+    def shows(self) -> set[str]:
+        """What there is of every kind, and what was skipped for which reasons."""
+        (state,) = self.index.rank_states(0.0)
+        status = self.intake.status(RANK)
+        assert status is not None
+        counts = {"unnamed": state.unnamed, "parked": state.orphans}
+        counts |= {f"on {tier.name}": count for tier, count in state.blocks.items()}
+        counts |= {f"duplicate on {tier.name}": count for tier, count in state.duplicates.items()}
+        counts |= {f"unknown on {tier.name}": n for tier, n in state.unknown_removals.items()}
+        counts |= {f"skipped: {reason}": count for reason, count in state.skips.items()}
+        counts |= {f"not read: {reason}": n for reason, n in status.counters.skipped.items()}
+        return {str(state.trust), *(name for name, count in counts.items() if count)}
+
     def num_accounted(self) -> int:
         """Messages of the rank's stream, however they were taken."""
         status = self.intake.status(RANK)
@@ -105,19 +150,51 @@ class Ear:
         return counters.batches + counters.unreadable + counters.duplicates
 
 
-@THOROUGH
-@given(st.lists(st.lists(ODD_EVENTS, max_size=5), max_size=6))
-def test_odd_events(batches: list[list[Any]]) -> None:
-    """Every batch can be read as one, and none is passed over."""
-    ear = Ear()
+def hear(batches: list[list[Any]]) -> set[str]:
+    """Every batch can be read as one, and none is passed over; says what came of them."""
+    ear, reached = Ear(), set[str]()
     ear.reply(replay_frames(b"", ReplayEnd()))
     for seq, events in enumerate(batches):
         payload = msgpack.packb([float(seq), events, 0])
         ear.live(live_frames(LiveMessage(b"", seq, payload)))
         ear.index.check()
+        reached |= ear.shows()
     assert ear.num_accounted() == len(batches)
     ear.index.tick(1.0)
     ear.index.findings(1.0)
+    return reached
+
+
+@THOROUGH
+@given(BATCHES)
+def test_odd_events(batches: list[list[Any]]) -> None:
+    hear(batches)
+
+
+def test_odd_events_reach_everything_that_an_index_does_with_events() -> None:
+    """Whatever is never reached is not tested."""
+    reached: set[str] = set()
+
+    @settings(THOROUGH, max_examples=200, derandomize=True, database=None)
+    @given(BATCHES)
+    def hear_all(batches: list[list[Any]]) -> None:
+        reached.update(hear(batches))
+
+    hear_all()
+    assert reached >= {
+        "on GPU", "on HOST", "on STORAGE", "unnamed", "parked", "duplicate on GPU", "unknown on GPU",
+        Trust.EXACT, Trust.DEGRADED,
+        *(f"not read: {reason}" for reason in set(SkipReason) - {SkipReason.TOO_LONG, SkipReason.NOT_A_BLOCK}),
+        *(
+            f"skipped: {reason}"
+            for reason in (
+                ClaimSkip.UNKNOWN_MEDIUM, ClaimSkip.REMOTE, ClaimSkip.SPARSE_GROUP,
+                ClaimSkip.UNKNOWN_GROUP_KIND, ClaimSkip.TOKEN_COUNT, ClaimSkip.UNKNOWN_IDENTITY,
+                ClaimSkip.BLOCK_SIZE_MIXED, ClaimSkip.AFTER_UNIDENTIFIED, ClaimSkip.SELF_PARENT,
+                ClaimSkip.PARENT_CYCLE, ClaimSkip.UNRESOLVED,
+            )
+        ),
+    }  # fmt: skip
 
 
 @THOROUGH

@@ -100,7 +100,7 @@ def _rank_unreachable(look: Look) -> Evidence | None:
 def _rank_unknown(look: Look) -> Evidence | None:
     """Events name a rank that the worker is not known to have, so no request is routed to what it holds."""
     book, at = look.book, look.book.owed.last_batch_at
-    if book.rank.dp_rank < book.spec.num_ranks or at is None or not look.is_recent(at):
+    if book.rank.dp_rank in book.spec.dp_ranks or at is None or not look.is_recent(at):
         return None
     return {"batches_heard": book.owed.num_batches, "known_ranks": book.spec.num_ranks}
 

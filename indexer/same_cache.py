@@ -30,8 +30,8 @@ def is_next_process(before: WorkerSpec, after: WorkerSpec) -> bool:
 
 
 def _is_same_place(before: WorkerSpec, after: WorkerSpec) -> bool:
-    place = (before.url, before.model, before.engine, before.sources, before.num_ranks)
-    return place == (after.url, after.model, after.engine, after.sources, after.num_ranks)
+    place = (before.url, before.model, before.engine, before.sources, before.dp_ranks)
+    return place == (after.url, after.model, after.engine, after.sources, after.dp_ranks)
 
 
 def _may_be_equal(before: object, after: object) -> bool:

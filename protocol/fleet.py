@@ -46,6 +46,8 @@ class WorkerSpec:
         tokenizer: directory that the engine names; None where it names none.
         sources: one a publisher; empty where the engine publishes nothing.
         num_ranks: data-parallel ranks, at least 1.
+        first_rank: the lowest of them; not 0 where the engine serves some of a group's ranks only, as vLLM
+            does behind an external load balancer.
         max_model_len: tokens; None where unknown.
         storage: its storage, shared or not; None where it is not known to have any.
         prefetch_threshold: tokens; None where the engine does not say.
@@ -65,6 +67,7 @@ class WorkerSpec:
     adapters: tuple[str, ...] = ()
     storage: StorageUse | None = None
     prefetch_threshold: int | None = None
+    first_rank: int = 0
 
     @property
     def fetch_threshold(self) -> int:
@@ -76,4 +79,9 @@ class WorkerSpec:
     @property
     def ranks(self) -> tuple[Rank, ...]:
         """Every rank of the worker, in order."""
-        return tuple(Rank(self.worker, dp_rank) for dp_rank in range(self.num_ranks))
+        return tuple(Rank(self.worker, dp_rank) for dp_rank in self.dp_ranks)
+
+    @property
+    def dp_ranks(self) -> range:
+        """The numbers of its ranks."""
+        return range(self.first_rank, self.first_rank + self.num_ranks)

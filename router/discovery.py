@@ -9,7 +9,7 @@ for it.
 Source: SGLang 0.5.23 ``/server_info``; vLLM 0.32.0 routes (recorded).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -238,9 +238,9 @@ def _vllm(
     if not names.models:
         raise _no_model("/v1/models names no model", read)
     model = names.models[0]
-    sources = _vllm_sources(worker, url, _by_rank(answers.event_sources), read)
-    num_ranks = max([source.rank.dp_rank + 1 for source in sources] + [len(metrics.engines), 1])
-    _refuse_too_many(num_ranks)
+    by_rank = _by_rank(answers.event_sources)
+    _refuse_too_many(len(metrics.engines))
+    ranks = _vllm_ranks([*by_rank, *metrics.engines])
     version = read.text(fields_of(answers.version).get("version"), "version")
     is_vllm = version is not None or answers.event_sources is not None or bool(metrics.engines)
     return WorkerSpec(
@@ -251,12 +251,25 @@ def _vllm(
         version=version,
         block_size=read.size(metrics.block_size, "block_size", MAX_BLOCK_SIZE),
         tokenizer=_root(cards, model, read),
-        sources=sources,
-        num_ranks=num_ranks,
+        sources=_vllm_sources(worker, url, by_rank, read),
+        num_ranks=len(ranks),
         max_model_len=_max_model_len(cards, read),
         aliases=names.models[1:],
         adapters=names.adapters,
+        first_rank=ranks.start,
     )
+
+
+def _vllm_ranks(names: Iterable[str]) -> range:
+    """From the lowest rank that is named to the highest.
+
+    Behind an external or hybrid load balancer an engine serves some ranks of its group only, and names
+    them by their numbers in the group, in metrics, event sources and events alike.
+
+    Source: vLLM 0.33.0 (``engine_ranks_managed``).
+    """
+    told = [rank for rank in map(_dp_rank, names) if rank is not None] or [0]
+    return range(min(told), max(told) + 1)
 
 
 def _vllm_sources(

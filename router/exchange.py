@@ -180,9 +180,9 @@ class Exchange:
         to for that try did not idle: it has died."""
         forward, plan = self._forward, lease.plan
         headers = forward.headers
-        if plan.num_ranks > 1:
+        if len(plan.dp_ranks) > 1:
             headers = [field for field in headers if field[0] != DP_RANK]
-            headers.append((DP_RANK, b"%d" % plan.rank.dp_rank))
+            headers.append((DP_RANK, b"%d" % plan.dp_ranks.index(plan.rank.dp_rank)))
         url = plan.url + forward.target
         try:
             return await self._relay.upstream.send(forward.method, url, headers, forward.body)
@@ -224,7 +224,7 @@ class Exchange:
     def _book_another(self, lease: Lease, reason: RetryReason) -> Lease | None:
         """A lease on a rank of another worker, if the budget allows and there is one."""
         plan = lease.plan
-        self._excluded |= {Rank(plan.rank.worker, rank) for rank in range(plan.num_ranks)}
+        self._excluded |= {Rank(plan.rank.worker, rank) for rank in plan.dp_ranks}
         if self._num_attempts >= self._relay.max_attempts:
             return None
         try:

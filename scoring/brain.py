@@ -72,7 +72,8 @@ class PlanRequest(NamedTuple):
 class Plan(NamedTuple):
     """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own.
 
-    ``num_ranks`` is how many the worker has: beyond one, the request must be pinned to its rank.
+    ``dp_ranks`` are those of the worker: beyond one, the request must be pinned to its own, which engines
+    count from their first.
     ``matched_tokens`` of the prompt are held by the rank, as far as is known.
     """
 
@@ -80,7 +81,7 @@ class Plan(NamedTuple):
     rank: Rank
     url: str
     decision: Decision
-    num_ranks: int = 1
+    dp_ranks: range = range(1)
     matched_tokens: int = 0
 
 

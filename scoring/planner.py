@@ -124,7 +124,7 @@ class Planner:
             self._index.predict(rank, weighing.prompt, now)
         spec = option.row.entry.spec
         matched = option.match.matched_tokens if option.match is not None else 0
-        return Plan(plan_id, rank, spec.url, decision, spec.num_ranks, matched)
+        return Plan(plan_id, rank, spec.url, decision, spec.dp_ranks, matched)
 
     def first_byte(self, plan_id: int, now: float) -> None:
         """The first byte of the answer's content came: prefill is over. Idempotent, O(blocks)."""
@@ -168,7 +168,7 @@ class Planner:
         self._table.add(spec)
         self._rates.speeds.add(spec.worker, spec.model)
         for row in before:
-            if row.rank.dp_rank >= spec.num_ranks:
+            if row.rank.dp_rank not in spec.dp_ranks:
                 self._policy.forget(row.rank)
 
     def remove_worker(self, worker: WorkerId) -> None:

@@ -133,7 +133,7 @@ def _publishers(one: Described, hearings: Sequence[Hearing]) -> Iterator[Check]:
         if foreign:
             ranks = ", ".join(map(str, foreign))
             text = f"the port of rank {own} carries batches of rank {ranks}"
-            is_shared = any(rank < one.spec.num_ranks for rank in foreign)
+            is_shared = any(rank in one.spec.dp_ranks for rank in foreign)
             if is_shared:
                 yield fault(
                     name,

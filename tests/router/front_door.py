@@ -96,12 +96,12 @@ async def front_door(
     limits: DataLimits | None = None,
     timeouts: UpstreamTimeouts | None = None,
     connections: ConnectionLimits | None = None,
-    num_ranks: int = 1,
+    dp_ranks: range = range(1),
     max_attempts: int = 3,
     names_worker: bool = True,
 ) -> AsyncIterator[FrontDoor]:
     """Serve a data port before the workers at ``urls``, named w0, w1, …"""
-    brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, num_ranks)
+    brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, dp_ranks)
     fleet, counters, listener = StubFleet(), DataCounters(), Outcomes()
     with ThreadPoolExecutor(1) as executor:
         async with open_upstream(timeouts or UpstreamTimeouts()) as upstream:

@@ -24,7 +24,7 @@ class StubBrain:
     """Implements ``scoring.brain.Brain`` for workers that all serve ``model``."""
 
     urls: dict[str, str]
-    num_ranks: int = 1
+    dp_ranks: range = range(1)
     model: str = "m"
     open: dict[int, Plan] = field(default_factory=dict)
     requests: list[PlanRequest] = field(default_factory=list)
@@ -39,7 +39,7 @@ class StubBrain:
         if self.fault is not None:
             raise self.fault
         self.requests.append(request)
-        ranks = [Rank(WorkerId(name), rank) for name in self.urls for rank in range(self.num_ranks)]
+        ranks = [Rank(WorkerId(name), rank) for name in self.urls for rank in self.dp_ranks]
         used = Counter(plan.rank for plan in self.open.values())
         if request.model not in (None, self.model):
             raise NoCandidateError(_decision(request, None, {Exclusion.OTHER_MODEL: len(ranks)}))
@@ -57,7 +57,7 @@ class StubBrain:
             rank,
             self.urls[rank.worker],
             _decision(request, rank, {}),
-            self.num_ranks,
+            self.dp_ranks,
             matched_tokens=8,
         )
         self.open[plan.plan_id] = plan

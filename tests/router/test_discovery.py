@@ -138,6 +138,28 @@ def test_vllm_without_the_sources_route_counts_ranks_by_its_metrics() -> None:
     assert (spec.engine, spec.num_ranks, spec.sources) == (EngineKind.VLLM, 3, ())
 
 
+@pytest.mark.parametrize("tells", ["sources", "metrics", "both"])
+@pytest.mark.parametrize("ranks", [range(3, 4), range(4, 8), range(2)])
+def test_vllm_may_serve_a_part_of_its_groups_ranks(ranks: range, tells: str) -> None:
+    """As behind an external or a hybrid load balancer: every name is the group's."""
+    sources = {str(rank): {"endpoint": f"tcp://*:{5557 + rank}"} for rank in ranks}
+    metrics = "\n".join(
+        f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} 0.0' for rank in ranks
+    )
+    answers = WorkerAnswers(
+        models=MODELS,
+        event_sources=sources if tells != "metrics" else None,
+        metrics=metrics if tells != "sources" else None,
+    )
+    found = describe(answers)
+    assert [rank.dp_rank for rank in found.spec.ranks] == list(ranks)
+    if tells == "metrics":
+        found = with_named_events(found, NamedEvents("tcp://*:5557"))
+    assert found.spec.sources == tuple(
+        EventSource(Rank(W, rank), f"tcp://10.1.2.3:{5557 + rank}", None, "") for rank in ranks
+    )
+
+
 @pytest.mark.parametrize(("awake", "is_asleep"), [(("1.0", "0.0"), False), (("0.0", "0.0"), True)])
 def test_asleep_is_who_has_no_engine_awake(awake: tuple[str, str], is_asleep: bool) -> None:
     name = "vllm:engine_sleep_state"

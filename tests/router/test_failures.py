@@ -106,7 +106,7 @@ async def test_attempts_are_bounded() -> None:
 
 
 async def test_the_other_ranks_of_a_dead_worker_are_not_tried() -> None:
-    async with stub_worker(OK) as good, front_door(NOBODY, good.url, num_ranks=4) as door:
+    async with stub_worker(OK) as good, front_door(NOBODY, good.url, dp_ranks=range(4)) as door:
         assert (await ask(door)).status == 200
         await door.settled()
     assert [rank.worker for rank, _ in door.brain.outcomes] == ["w0", "w1"]

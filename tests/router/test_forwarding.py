@@ -124,11 +124,13 @@ async def test_the_workers_echo_of_the_request_id_is_not_doubled() -> None:
     assert answer.values("x-request-id") == ["ours"]
 
 
-async def test_the_rank_is_named_and_pinned() -> None:
-    async with stub_worker(echo) as worker, front_door(worker.url, num_ranks=2) as door:
+@pytest.mark.parametrize("dp_ranks", [range(2), range(4, 6)])
+async def test_the_rank_is_named_and_pinned(dp_ranks: range) -> None:
+    """An engine counts its ranks from its first one, also where that is a later one of its group."""
+    async with stub_worker(echo) as worker, front_door(worker.url, dp_ranks=dp_ranks) as door:
         first = await ask(door, headers=[("x-data-parallel-rank", "7")])
     assert first.values("x-kvroute-worker") == ["w0"]
-    assert first.values("x-kvroute-dp-rank") == ["0"]
+    assert first.values("x-kvroute-dp-rank") == [str(dp_ranks[0])]
     assert worker.requests[0].values("x-data-parallel-rank") == ["0"]
 
 

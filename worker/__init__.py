@@ -1,1 +1,1 @@
-"""The simulated engine: tree core, scheduler, event publisher and HTTP surface of one worker."""
+"""The simulated engine: tree core or block pool, scheduler, event publisher and HTTP surface of one worker."""

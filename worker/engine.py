@@ -245,11 +245,12 @@ class Engine:
 
     def _emit(self, sequence: Sequence, result: StepResult) -> bool:
         """One token comes out; whether the answer ends with it."""
-        usage = None if sequence.num_generated else sequence.usage
         token = next(sequence.answer)
         sequence.tokens.append(token)
         self.counters.generated_tokens += 1
-        finish = None if sequence.num_to_come else FinishReason.LENGTH
+        generated, length = sequence.num_generated, sequence.request.max_new_tokens
+        usage = sequence.usage if generated == 1 else None
+        finish = FinishReason.LENGTH if generated == length else None
         result.outputs.append(TokenOutput(sequence.id, token, self._time, usage, finish))
         if finish is not None:
             self.counters.finished += 1

@@ -113,8 +113,9 @@ class Planner:
         """Everyone who runs, with a slot for the next token; those who yield for it are left out."""
         running = self._lineup.running
         before = self._counters.preempted
+        plan = self._cache.plan
         for sequence in tuple(running.values()):
-            while sequence.id in running and not self._cache.plan(sequence, 1):
+            while sequence.id in running and not plan(sequence, 1):
                 self._preempt(self._scheduling.victim(self._lineup))
         if self._counters.preempted > before:
             self._scheduling.preempted(tuple(running.values()))

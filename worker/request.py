@@ -80,6 +80,7 @@ class Sequence:
     """A request inside the engine.
 
     Attributes:
+        id: of the request; ``num_prompt`` is the length of its prompt.
         arrived_at: engine time, seconds.
         tokens: prompt, then what was generated.
         answer: the tokens to come.
@@ -102,16 +103,12 @@ class Sequence:
     usage: Usage = field(default_factory=lambda: Usage(0))
     num_preempted: int = 0
     is_cancelled: bool = False
+    id: str = field(init=False)
+    num_prompt: int = field(init=False)
 
-    @property
-    def id(self) -> str:
-        """Id of the request."""
-        return self.request.request_id
-
-    @property
-    def num_prompt(self) -> int:
-        """Length of the prompt."""
-        return len(self.request.prompt)
+    def __post_init__(self) -> None:
+        self.id = self.request.request_id
+        self.num_prompt = len(self.request.prompt)
 
     @property
     def num_uncomputed(self) -> int:

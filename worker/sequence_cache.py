@@ -90,10 +90,8 @@ class SequenceCache:
             sequence.usage = _usage(sequence, hold, match)
         return True
 
-    def grow(self, sequence: Sequence, hold: Hold) -> bool:
-        """Have a slot for the next token; False where the device pool has none."""
-        if sequence.computed < hold.num_tokens:
-            return True
+    def grow(self, hold: Hold) -> bool:
+        """Own one more page; False where the device pool has none."""
         size = self._tree.config.page_size
         if not self._tree.reserve(size):
             return False

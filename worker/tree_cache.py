@@ -75,8 +75,10 @@ class TreeCache:
 
     def plan(self, sequence: Sequence, num_tokens: int) -> bool:
         """Have a slot for the next token; those of a prefill are reserved."""
-        assert num_tokens == 1 or sequence.num_uncomputed >= num_tokens, "no slots are reserved"
-        return self._sequences.grow(sequence, self._holds[sequence.id])
+        hold = self._holds[sequence.id]
+        if sequence.computed + num_tokens <= hold.locked_tokens + hold.owned_tokens:
+            return True
+        return self._sequences.grow(hold)
 
     def extend(self, sequence: Sequence) -> None:
         """Cache the whole pages computed so far."""

@@ -116,13 +116,14 @@ class BlockCache:
         Returns:
             False if fewer blocks are free.
         """
-        hold = self._holds[sequence.id]
+        hold, size = self._holds[sequence.id], self._config.block_size
         length = sequence.computed + num_tokens
-        num_missing = self._num_blocks(length) - len(hold.blocks)
-        if num_missing > self._pool.num_free:
-            return False
-        hold.blocks += self._pool.take(max(0, num_missing))
-        first, last = hold.num_named, length // self._config.block_size
+        if length > len(hold.blocks) * size:
+            num_missing = self._num_blocks(length) - len(hold.blocks)
+            if num_missing > self._pool.num_free:
+                return False
+            hold.blocks += self._pool.take(num_missing)
+        first, last = hold.num_named, length // size
         if last > first:
             names = hold.chain.names(sequence.tokens)[:last]
             self._pool.fill(hold.blocks[first:last], names[first:])

@@ -222,8 +222,6 @@ def _stored(fields: Mapping[object, object]) -> BlockStored:
     plain = _plain_store(fields)
     if plain is not None:
         return plain
-    if "parent_block_hash" not in fields:  # nil says "no parent", silence says nothing
-        raise _SkipError(SkipReason.MISSING_FIELD)
     named = _read_fields(fields, _STORED_READERS, _STORED_REQUIRED)
     named.setdefault("parent_hash", None)
     tokens, is_eagle = _tokens(named["token_ids"])

@@ -149,7 +149,7 @@ def test_missing_and_unknown_fields(raw: object, expected: KvEvent) -> None:
         (["BlockStored", [1]], SkipReason.MISSING_FIELD),
         ({**STORE_MAP, "token_ids": None}, SkipReason.BAD_FIELD),
         (
-            {"type": "BlockStored", "block_hashes": [1], "token_ids": [], "block_size": 0},
+            {"type": "BlockStored", "block_hashes": [1], "token_ids": [1, 2]},
             SkipReason.MISSING_FIELD,
         ),
         ({**STORE_MAP, "block_hashes": 7}, SkipReason.BAD_FIELD),
@@ -172,6 +172,12 @@ def test_an_unreadable_event_is_skipped_alone(raw: object, reason: SkipReason) -
     batch = decode([1.0, [STORE_MAP, raw, ["BlockRemoved", [1]]]])
     assert batch.events == [STORE, BlockRemoved([1])]
     assert batch.skipped == [reason]
+
+
+@pytest.mark.parametrize("left_out", [(), ("parent_block_hash",), ("lora_id", "parent_block_hash")])
+def test_a_field_that_is_left_out_is_nil(left_out: tuple[str, ...]) -> None:
+    fields = {name: value for name, value in STORE_MAP.items() if name not in left_out}
+    assert decode([1.0, [fields]]).events == [STORE]
 
 
 def test_pairs_become_the_run_that_they_cover() -> None:

@@ -24,8 +24,8 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     lost                      a repair is tried, ever more seldom, unless the buffer begins too late or what
                               is lost cannot be read: a replay from 0 takes the place of all claims
     reconnected               the last number is replayed and compared: the same process goes on from
-                              there, another one has restarted. Without a replay socket the next live
-                              number decides
+                              there, another one has restarted. Where none was applied so far, what is held
+                              may be of either and is dropped. Without a replay socket the next live number decides
     silent                    the same comparison, without distrust: it finds batches lost at the end
 
 A loss leaves claims in doubt (``DEGRADED``) until a full clear, a restart or a repair.
@@ -101,6 +101,11 @@ class EventStream:
             return []
         inquiry.forgive()
         inquiry.repair.succeed()
+        if (
+            self.position.expected == 0
+        ):  # no number tells whose the held ones are: the replay brings them again
+            self.counters.discarded += self.held.clear()
+            inquiry.last_live = None
         return [inquiry.ask_whether_same()]
 
     def on_disconnected(self) -> None:

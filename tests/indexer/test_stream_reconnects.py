@@ -23,6 +23,23 @@ SCRIPTS = {
         reply 0b 1b 2b  -> apply 0, apply 1, apply 2
         end             ->                      | exact
     """,
+    "a reconnect to another process before anything was applied": """
+        connected       -> replay 0             | rebuilding
+        live 2 3        ->
+        disconnected    ->
+        connected       -> replay 0             | rebuilding
+        reply 0b 1b     -> apply 0, apply 1
+        end             ->                      | exact
+        live 2b         -> apply 2              | exact
+    """,
+    "a reconnect to the same process before anything was applied": """
+        live 2          -> replay 0             | rebuilding
+        disconnected    ->
+        connected       -> replay 0             | rebuilding
+        live 3          ->
+        reply 0 1 2     -> apply 0, apply 1, apply 2
+        end             -> apply 3              | exact
+    """,
     "a reconnect to another process with fewer numbers": """
         live 0 1 2      -> apply 0, apply 1, apply 2
         disconnected    ->

@@ -76,6 +76,8 @@ async def stub_engine(
             await peer.send(response(b"{}", status=404))
         else:
             await script(peer)
+        if "close" in map(str.lower, peer.request.values("connection")):  # as engines do
+            peer.close()
 
     async with stub_worker(serve) as worker:
         engine = StubEngine(worker)

@@ -140,8 +140,8 @@ async def test_a_server_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> No
 
 async def test_a_server_of_another_kind_is_said_to_be_so(tmp_path: Path) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 16)  # closed with something unread it would be a reset
         writer.write(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\r\n")
-        await reader.read()  # closed with something unread it would be a reset
         writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)

@@ -6,7 +6,7 @@ from indexer.match import RankMatch
 from protocol import EngineModel
 from scoring.brain import Outcome
 from scoring.load import Fall, Lease
-from scoring.policies import Option
+from scoring.ranking import Option
 from scoring.speeds import MIN_WORK_TOKENS, NoSample
 from scoring.weighing import TimedPrompt, Weighing
 from scoring.worker_table import RankRow

@@ -30,8 +30,9 @@ from scoring.decision_log import DecisionLog
 from scoring.load import RankLoad
 from scoring.open_plan import OpenPlan, is_covered, open_plan, speed_sample
 from scoring.open_plans import OpenPlans
-from scoring.policies import PolicyName, Ranking, make_policy
+from scoring.policies import PolicyName, make_policy
 from scoring.prefix_index import GuardedIndex, PrefixIndex
+from scoring.ranking import Ranking
 from scoring.rates import RateName, RateTable
 from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
 from scoring.speeds import NoSample
@@ -118,7 +119,7 @@ class Planner:
         self._counters.plans[self._policy_name, ranking.reason] += 1
         option = ranking.options[0]
         rank = option.row.rank
-        self._policy.chose(rank)
+        self._policy.chose(weighing, option.row, now)
         plan_id = self._open.add(open_plan(weighing, option, now))
         if weighing.prompt is not None:
             self._index.predict(rank, weighing.prompt, now)
@@ -149,6 +150,7 @@ class Planner:
         if plan is None:
             self._counters.unknown_finishes += 1
             return
+        self._policy.ended(plan.row, plan.prompt)
         self._counters.outcomes[outcome.kind] += 1
         if outcome.kind is OutcomeKind.COMPLETED:
             self._learn(plan, outcome, now)
@@ -169,14 +171,14 @@ class Planner:
         self._rates.speeds.add(spec.worker, spec.model)
         for row in before:
             if row.rank.dp_rank not in spec.dp_ranks:
-                self._policy.forget(row.rank)
+                self._policy.forget(row)
 
     def remove_worker(self, worker: WorkerId) -> None:
         """Forget a worker. Plans that are open on it end as they would, and teach nothing."""
         entry = self._table.remove(worker)
         self._rates.speeds.remove(worker)
         for row in entry.rows if entry is not None else ():
-            self._policy.forget(row.rank)
+            self._policy.forget(row)
 
     def set_draining(self, worker: WorkerId, is_draining: bool) -> bool:
         """Give a worker no more requests, or again; False if it is unknown."""
@@ -208,6 +210,7 @@ class Planner:
         for plan_id in self._open.decided_before(now - self._limits.max_plan_age_s):
             plan = self._open.close(plan_id)
             if plan is not None:
+                self._policy.ended(plan.row, plan.prompt)
                 self._withdraw(plan)
                 self._counters.expired += 1
 
@@ -277,7 +280,7 @@ class Planner:
             return weighing, NOBODY
         if len(options) == 1:
             return weighing, Ranking(options, Reason.ONLY_CANDIDATE)
-        return weighing, self._policy.order(options, rng)
+        return weighing, self._policy.order(weighing, rng, now)
 
     def _record(
         self,
@@ -351,5 +354,6 @@ class Planner:
         self._log.check()
         self._rates.speeds.check()
         self._open.check(row.book for row in self._table.rows())
+        self._policy.check()
         known = {entry.spec.worker for entry in self._table.entries()}
         assert set(self._rates.speeds.workers()) == known, known

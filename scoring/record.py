@@ -6,8 +6,9 @@ from typing import overload
 from indexer.match import RankMatch
 from scoring.cost import Price
 from scoring.decision import Candidate, Decision, Exclusion, RankName, Reason
-from scoring.policies import Option, PolicyName, Ranking
+from scoring.policies import PolicyName
 from scoring.prefix_index import GuardedIndex
+from scoring.ranking import Option, Ranking
 from scoring.rates import CostRates
 from scoring.weighing import Weighing
 from scoring.worker_table import RankRow

@@ -13,8 +13,8 @@ from protocol import BlockKey, num_tokens
 from scoring.brain import PlanRequest
 from scoring.cost import ANSWER_TOKENS, NO_HIT, PromptCost, price, prompt_cost, usable_hit
 from scoring.decision import Exclusion
-from scoring.policies import Option
 from scoring.prefix_index import GuardedIndex
+from scoring.ranking import Option
 from scoring.rates import CostRates, RateTable
 from scoring.worker_table import RankRow, Resolution
 

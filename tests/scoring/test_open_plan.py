@@ -8,7 +8,7 @@ from protocol import DEFAULT_ENGINE_MODEL
 from scoring.brain import Outcome, OutcomeKind
 from scoring.cost import NO_HIT, Hit, Price, PromptCost
 from scoring.open_plan import OpenPlan, is_covered, speed_sample
-from scoring.policies import Option
+from scoring.ranking import Option
 from scoring.speeds import NoSample
 from scoring.worker_table import RankRow, WorkerEntry
 from tests.scoring.fleet import rank, spec

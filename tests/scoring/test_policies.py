@@ -9,11 +9,13 @@ from indexer.match import RankMatch
 from indexer.trust import Trust
 from scoring.cost import NO_HIT, Hit, Price, PromptCost
 from scoring.decision import Reason
-from scoring.policies import Option, PolicyName, make_policy
-from scoring.worker_table import RankRow, WorkerEntry
-from tests.scoring.fleet import rank, spec
+from scoring.policies import PolicyName, make_policy
+from scoring.ranking import Option
+from scoring.weighing import Weighing
+from scoring.worker_table import RankRow, Resolution, WorkerEntry
+from tests.scoring.fleet import MODEL, rank, request, spec
 
-ENTRIES = {name: WorkerEntry(spec(name)) for name in "abcd"}
+ROWS = {name: RankRow(WorkerEntry(spec(name)), rank(name)) for name in "abcd"}
 
 
 def option(
@@ -23,7 +25,13 @@ def option(
     match = None if held is None else RankMatch(Trust.EXACT, 16, held, 0, 0, soon)
     hit = NO_HIT if held is None else Hit(16 * (held + soon), 0, 0)
     price = Price(cost_ms, load_ms, 0, PromptCost(0, 0, 0, 0, 0, 0, hit))
-    return Option(RankRow(ENTRIES[name], rank(name)), match, price, 0, 0)
+    return Option(ROWS[name], match, price, 0, 0)
+
+
+def weighed(options: list[Option]) -> Weighing:
+    """These options for a request whose prompt is not looked at."""
+    rows = tuple(one.row for one in options)
+    return Weighing(request(None), Resolution(MODEL, None, rows, rows), None, None, options)
 
 
 def names(options: list[Option]) -> str:
@@ -54,7 +62,7 @@ BLIND = [option("a", 30.0, load_ms=2.0, held=None), option("b", 40.0, load_ms=1.
 def test_order_and_reason(
     policy: PolicyName, options: list[Option], expected: str, reason: Reason
 ) -> None:
-    ranking = make_policy(policy).order(options, Random(0))
+    ranking = make_policy(policy).order(weighed(options), Random(0), 0.0)
     assert names(ranking.options) == expected
     assert ranking.reason is reason
 
@@ -68,7 +76,7 @@ def test_equals_share(policy: PolicyName) -> None:
     options += [option(name, 1.0, load_ms=1.0, held=2) for name in "abc"]
     rng, tally = Random(5), Counter[str]()
     for _ in range(600):
-        ranking = make_policy(policy).order(options, rng)
+        ranking = make_policy(policy).order(weighed(options), rng, 0.0)
         assert sorted(names(ranking.options)) == list("abcd")
         tally[names(ranking.options)[0]] += 1
     expected = 150 if policy is PolicyName.RANDOM else 200
@@ -78,7 +86,9 @@ def test_equals_share(policy: PolicyName) -> None:
 
 def test_a_tie_is_named_and_seeded() -> None:
     options = [option(name, 1.0) for name in "abcd"]
-    first, second = (make_policy(PolicyName.COST).order(options, Random(9)) for _ in range(2))
+    first, second = (
+        make_policy(PolicyName.COST).order(weighed(options), Random(9), 0.0) for _ in range(2)
+    )
     assert first.reason is Reason.TIE
     assert names(first.options) == names(second.options)
 
@@ -86,7 +96,7 @@ def test_a_tie_is_named_and_seeded() -> None:
 def test_ordering_leaves_the_options_as_they_were() -> None:
     for policy in PolicyName:
         options = list(OPTIONS)
-        make_policy(policy).order(options, Random(1))
+        make_policy(policy).order(weighed(options), Random(1), 0.0)
         assert options == OPTIONS
 
 
@@ -96,15 +106,16 @@ def test_round_robin_gives_every_rank_its_turn_whoever_comes_and_goes() -> None:
     served = ""
     for present in ["abc", "abc", "abc", "abc", "abcd", "bd", "abcd", "abcd", "abcd"]:
         options = [one for one in everyone if str(one.row.rank.worker) in present]
-        first = policy.order(options, Random(0)).options[0]
-        policy.chose(first.row.rank)
+        first = policy.order(weighed(options), Random(0), 0.0).options[0]
+        policy.chose(weighed(options), first.row, 0.0)
+        policy.check()
         served += str(first.row.rank.worker)
     assert served == "abcadbcad"
-    policy.forget(rank("b"))
-    assert names(policy.order(everyone, Random(0)).options) == "bcad"
+    policy.forget(ROWS["b"])
+    assert names(policy.order(weighed(everyone), Random(0), 0.0).options) == "bcad"
 
 
 def test_asking_round_robin_twice_takes_no_turn() -> None:
     policy = make_policy(PolicyName.ROUND_ROBIN)
-    assert names(policy.order(OPTIONS, Random(0)).options) == "abc"
-    assert names(policy.order(OPTIONS, Random(0)).options) == "abc"
+    assert names(policy.order(weighed(OPTIONS), Random(0), 0.0).options) == "abc"
+    assert names(policy.order(weighed(OPTIONS), Random(0), 0.0).options) == "abc"

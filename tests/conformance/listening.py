@@ -149,8 +149,9 @@ class Listener:
         self._source = EventSource(self.rank, "tcp://w:5557", replay)
         self.index = FleetIndex()
         spec = WorkerSpec(
-            WORKER, "http://w", MODEL, engine, block_size=block_size, sources=(self._source,)
-        )
+            WORKER, "http://w", MODEL, engine, block_size=block_size, sources=(self._source,),
+            first_rank=dp_rank,
+        )  # fmt: skip
         self.index.add_worker(spec, 0.0)
         self.tap = Tap(self.index)
         self.intake = Intake(self.tap)

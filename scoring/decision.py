@@ -19,6 +19,7 @@ class Reason(StrEnum):
     ROUND_ROBIN = "round_robin"
     RANDOM = "random"
     LEAST_LOAD = "least_load"
+    LESS_LOADED_OF_TWO = "less_loaded_of_two"
     LONGEST_PREFIX = "longest_prefix"
     LOAD_ONLY = "load_only"
     NO_CANDIDATE = "no_candidate"

@@ -29,6 +29,24 @@ class LeastLoad(Stateless):
         return Ranking(ranked(weighing.options, load_ms, rng)[0], Reason.LEAST_LOAD)
 
 
+class PowerOfTwo(Stateless):
+    """The less busy of two ranks that are drawn: nearly as even as the least busy of all.
+
+    Many routers that know nothing of each other do not all take the same rank.
+    """
+
+    def order(self, weighing: Weighing, rng: Random, now: float) -> Ranking:  # noqa: ARG002
+        """The two by their load, then the others as they come."""
+        options = list(weighing.options)
+        first, second = rng.sample(range(len(options)), 2)  # in an order that is drawn, too
+        if load_ms(options[second]) < load_ms(options[first]):
+            first, second = second, first
+        pair = [options[first], options[second]]
+        for index in sorted((first, second), reverse=True):
+            del options[index]
+        return Ranking(pair + options, Reason.LESS_LOADED_OF_TWO)
+
+
 class LongestPrefix(Stateless):
     """The rank that would reuse most of the prompt, however busy; predicted blocks count.
 

@@ -3,7 +3,14 @@
 from collections.abc import Callable
 from enum import StrEnum
 
-from scoring.plain_policies import LeastLoad, LongestPrefix, LowestCost, RandomChoice, RoundRobin
+from scoring.plain_policies import (
+    LeastLoad,
+    LongestPrefix,
+    LowestCost,
+    PowerOfTwo,
+    RandomChoice,
+    RoundRobin,
+)
 from scoring.policy import Policy
 
 
@@ -14,6 +21,7 @@ class PolicyName(StrEnum):
     ROUND_ROBIN = "round_robin"
     RANDOM = "random"
     LEAST_LOAD = "least_load"
+    POWER_OF_TWO = "power_of_two"
     PREFIX_ONLY = "prefix_only"
 
 
@@ -22,6 +30,7 @@ _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
     PolicyName.ROUND_ROBIN: RoundRobin,
     PolicyName.RANDOM: RandomChoice,
     PolicyName.LEAST_LOAD: LeastLoad,
+    PolicyName.POWER_OF_TWO: PowerOfTwo,
     PolicyName.PREFIX_ONLY: LongestPrefix,
 }
 

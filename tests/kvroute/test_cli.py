@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvroute.command_line import COMMANDS, build_app
+from scoring import PolicyName
 from scripts.reference.command_line import flags
 
 RUNNER = CliRunner()
@@ -63,7 +64,7 @@ def test_names_and_words_are_whole_at_80_columns(command: tuple[str, ...]) -> No
 def test_choices_are_said_in_words() -> None:
     _, output = invoke("serve", "--help")
     said = "".join(output.replace("│", " ").split())
-    assert "random,least_load,prefix_only.[default:cost]" in said
+    assert f"{','.join(PolicyName)}.[default:cost]" in said
     assert "debug,info,warning,error.[default:info]" in said
 
 

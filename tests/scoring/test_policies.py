@@ -84,6 +84,30 @@ def test_equals_share(policy: PolicyName) -> None:
     assert tally["d"] == 0 or policy is PolicyName.RANDOM
 
 
+def test_power_of_two_never_takes_the_busiest_and_spares_no_other() -> None:
+    options = [option(name, load_ms=load) for name, load in zip("abcd", [3.0, 1.0, 2.0, 9.0])]  # noqa: B905
+    rng, tally = Random(3), Counter[str]()
+    for _ in range(600):
+        ranking = make_policy(PolicyName.POWER_OF_TWO).order(weighed(options), rng, 0.0)
+        assert sorted(names(ranking.options)) == list("abcd")
+        assert ranking.options[0].price.queue_ms <= ranking.options[1].price.queue_ms
+        assert ranking.reason is Reason.LESS_LOADED_OF_TWO
+        tally[names(ranking.options)[0]] += 1
+    expected = {"b": 300, "c": 200, "a": 100, "d": 0}
+    assert all(abs(tally[name] - count) < 45 for name, count in expected.items()), tally
+    assert tally["d"] == 0
+
+
+@pytest.mark.parametrize("num_options", [2, 3])
+def test_power_of_two_draws_among_equals(num_options: int) -> None:
+    options = [option(name) for name in "abc"[:num_options]]
+    rng, tally = Random(4), Counter[str]()
+    for _ in range(600):
+        ranking = make_policy(PolicyName.POWER_OF_TWO).order(weighed(options), rng, 0.0)
+        tally[names(ranking.options)[0]] += 1
+    assert all(abs(count - 600 / num_options) < 45 for count in tally.values()), tally
+
+
 def test_a_tie_is_named_and_seeded() -> None:
     options = [option(name, 1.0) for name in "abcd"]
     first, second = (

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from router.config import ConfigError, load_config
+from scoring import PolicyName
 
+POLICIES = ", ".join(f"'{name}'" for name in PolicyName)
 CASES = [
     ("prot: 1", {}, {}, "{file}: prot: unknown field, did you mean port?"),
     ("timeouts: {connects: 1}", {}, {}, "{file}: timeouts.connects: unknown field, did you mean connect_s?"),
@@ -21,7 +23,7 @@ CASES = [
     ("port: 80", {}, {"KVROUTE_BOOTSTRAP": "{token: secret"}, "KVROUTE_BOOTSTRAP: a section or a list is written as JSON, or a variable a field"),
     ("port: 80", {}, {"KVROUTE_DRAIN": "5"}, "KVROUTE_DRAIN: drain: an object of fields (given: "),
     ("drain: [1]", {}, {}, "{file}: drain: an object of fields"),
-    ("policy: best", {}, {}, "{file}: policy: 'cost', 'round_robin', 'random', 'least_load', 'power_of_two', "),
+    ("policy: best", {}, {}, "{file}: policy: " + " or ".join(POLICIES.rsplit(", ", 1)) + " (given: 'best')"),
     ("timeouts: {connect_s: .nan}", {}, {}, "{file}: timeouts.connect_s: at most 86400 (given: nan)"),
     ("control_token: 12345", {}, {}, "{file}: control_token: a text"),
     ("worker_token: [1]", {}, {}, "{file}: worker_token: a text"),

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from indexer.trust import Trust
 from protocol import EngineHash, PoolName, StoragePool, Tier
-from protocol.codec import MAX_HASH_BYTES
+from protocol.event_fields import MAX_HASH_BYTES
 
 FORMAT: Final = 2
 READABLE: Final = (1, 2)

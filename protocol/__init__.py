@@ -1,8 +1,9 @@
 """What two processes must agree on: ids, tiers, events, wire codec, frames, block keys, rates."""
 
-from protocol.codec import UndecodablePayloadError, decode_batch, normalise_hash
+from protocol.codec import UndecodablePayloadError, decode_batch
 from protocol.encoding import encode_batch
 from protocol.engine_model import DEFAULT_ENGINE_MODEL, EngineModel
+from protocol.event_fields import normalise_hash
 from protocol.events import (
     HARMLESS_SKIPS,
     AllBlocksCleared,

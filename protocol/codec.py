@@ -22,10 +22,20 @@ Storage pools publish maps of another form (`protocol.pool_events`).
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgpack
 
+from protocol.event_fields import (
+    MAX_SIZE,
+    REMOVED_READERS,
+    REMOVED_REQUIRED,
+    STORED_READERS,
+    STORED_REQUIRED,
+    U64,
+    Readers,
+    read_string,
+)
 from protocol.events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -36,12 +46,6 @@ from protocol.events import (
 )
 from protocol.ids import EngineHash
 from protocol.pool_events import POOL_EVENT_MARK, read_pool_event
-
-_U64 = (1 << 64) - 1
-_I64_MIN = -(1 << 63)
-_MAX_SIZE = 1 << 24
-MAX_HASH_BYTES = 256
-"""Of an engine hash that is no number."""
 
 _NUM_PLAIN = 7  # fields of a plain store, its type included
 
@@ -57,7 +61,7 @@ _POSITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     "AllBlocksCleared": _CLEARED_FIELDS,
 }
 _NUM_SHARED = {"BlockStored": 6, "BlockRemoved": 2, "AllBlocksCleared": 1}
-"""Places that all engines agree on."""
+"""Places that all engines agree on; what stands behind them is looked at where an event cannot be read whole."""
 BATCH_PLACES = ("ts", "events", "rank")
 """Fields of a positional batch."""
 
@@ -98,19 +102,6 @@ def decode_batch(payload: bytes) -> EventBatch:
         except _SkipError as skip:
             skipped.append(skip.reason)
     return EventBatch(ts, read, batch_rank(fields), skipped)
-
-
-def normalise_hash(value: object) -> EngineHash:
-    """Signed and unsigned forms of the same 64 bits become one unsigned number; bytes stay bytes.
-
-    Raises:
-        TypeError: neither a 64-bit integer nor at most 256 bytes; no engine's hash is longer.
-    """
-    if isinstance(value, bytes) and len(value) <= MAX_HASH_BYTES:
-        return value
-    if isinstance(value, bool) or not isinstance(value, int) or not _I64_MIN <= value <= _U64:
-        raise TypeError(f"not an engine hash: {type(value).__name__}")
-    return value & _U64
 
 
 class _SkipError(Exception):
@@ -174,13 +165,24 @@ def _event(raw: object) -> KvEvent:
         raise _SkipError(SkipReason.NOT_AN_EVENT)
     if not isinstance(tag, str):
         raise _SkipError(SkipReason.NOT_AN_EVENT)
-    fields = raw if isinstance(raw, dict) else _positional(tag, raw)
+    if isinstance(raw, dict):
+        return _tagged(tag, raw)
+    try:
+        return _tagged(tag, _positional(tag, raw))
+    except _SkipError:
+        own = _own_values(tag, raw)
+        if len(own) == len(raw):
+            raise
+    return _tagged(tag, _positional(tag, own))
+
+
+def _tagged(tag: str, fields: Mapping[object, object]) -> KvEvent:
     if tag == "BlockStored":
         return _stored(fields)
     if tag == "BlockRemoved":
         return _removed(fields)
     if tag == "AllBlocksCleared":
-        return AllBlocksCleared(_optional(fields, "medium", _string))
+        return AllBlocksCleared(_optional(fields, "medium", read_string))
     raise _SkipError(SkipReason.UNKNOWN_EVENT)
 
 
@@ -194,17 +196,23 @@ def _pool_event(fields: Mapping[object, object]) -> KvEvent:
 def _positional(tag: str, raw: list[object]) -> dict[object, object]:
     """Name the elements of a positional event; maps among them name theirs."""
     names = _POSITIONAL_FIELDS.get(tag, ())
-    num_shared = _NUM_SHARED.get(tag, 0)
     fields: dict[object, object] = {}
     for place, value in enumerate(raw[1:]):
         if isinstance(value, dict):
             fields.update(value)
         elif place < len(names):
-            if place >= num_shared and not _can_hold(names[place], value):
-                names = ()
-                continue
             fields[names[place]] = value
     return fields
+
+
+def _own_values(tag: str, raw: list[object]) -> list[object]:
+    """A positional event without what is somebody else's; the maps behind it stay."""
+    for place, name in enumerate(_POSITIONAL_FIELDS.get(tag, ())[: len(raw) - 1]):
+        value = raw[place + 1]
+        is_shared = place < _NUM_SHARED[tag] or isinstance(value, dict)
+        if not is_shared and not _can_hold(name, value):
+            return raw[: place + 1] + [one for one in raw[place + 2 :] if isinstance(one, dict)]
+    return raw
 
 
 def _can_hold(name: str, value: object) -> bool:
@@ -212,7 +220,7 @@ def _can_hold(name: str, value: object) -> bool:
     if value is None:
         return True
     try:
-        _STORED_READERS[name][1](value)
+        STORED_READERS[name][1](value)
     except TypeError:
         return False
     return True
@@ -222,7 +230,7 @@ def _stored(fields: Mapping[object, object]) -> BlockStored:
     plain = _plain_store(fields)
     if plain is not None:
         return plain
-    named = _read_fields(fields, _STORED_READERS, _STORED_REQUIRED)
+    named = _read_fields(fields, STORED_READERS, STORED_REQUIRED)
     named.setdefault("parent_hash", None)
     tokens, is_eagle = _tokens(named["token_ids"])
     num_units = len(tokens) - 1 if is_eagle else len(tokens)
@@ -249,27 +257,27 @@ def _plain_store(fields: Mapping[object, object]) -> BlockStored | None:
         return None
     if type(medium) is not str or get("lora_id") is not None:
         return None
-    if not 0 < size <= _MAX_SIZE or len(tokens) != len(hashes) * size:
+    if not 0 < size <= MAX_SIZE or len(tokens) != len(hashes) * size:
         return None
     named: list[EngineHash] = []
     for block_hash in hashes:
         if type(block_hash) is not int:
             return None
-        named.append(block_hash & _U64)
+        named.append(block_hash & U64)
     try:
         array("I", tokens)  # one conversion in C checks them all
     except (TypeError, OverflowError):
         return None
-    return BlockStored(named, None if parent is None else parent & _U64, tokens, size, medium)
+    return BlockStored(named, None if parent is None else parent & U64, tokens, size, medium)
 
 
 def _removed(fields: Mapping[object, object]) -> BlockRemoved:
-    return BlockRemoved(**_read_fields(fields, _REMOVED_READERS, _REMOVED_REQUIRED))
+    return BlockRemoved(**_read_fields(fields, REMOVED_READERS, REMOVED_REQUIRED))
 
 
 def _read_fields(
     fields: Mapping[object, object],
-    readers: Mapping[object, tuple[str, Callable[[object], object]]],
+    readers: Readers,
     required: frozenset[object],
 ) -> dict[str, Any]:
     """Values by our names, of the fields that are known and not nil."""
@@ -302,42 +310,6 @@ def _optional(fields: Mapping[object, object], name: str, read: Callable[[object
         raise _SkipError(SkipReason.BAD_FIELD) from error
 
 
-def _hashes(value: object) -> list[EngineHash]:
-    return [normalise_hash(item) for item in _list(value)]
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return value
-
-
-def _string(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a string")
-    return value
-
-
-def _int(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("not an integer")
-    return value
-
-
-def _count(value: object) -> int:
-    number = _int(value)
-    if not 0 <= number <= _MAX_SIZE:
-        raise TypeError("not a block size")
-    return number
-
-
-def _extra_keys(value: object) -> list[list[object] | None]:
-    keys = _list(value)
-    if any(key is not None and not isinstance(key, list) for key in keys):
-        raise TypeError("extra keys are lists or nil")
-    return cast("list[list[object] | None]", keys)
-
-
 def _tokens(raw: list[Any]) -> tuple[Sequence[int], bool]:
     """Plain ids as they are, overlapping pairs as the run they cover: (run, are pairs)."""
     if raw and isinstance(raw[0], list):
@@ -366,31 +338,3 @@ def _require_integers(values: list[Any]) -> None:
     except OverflowError:
         if not all(isinstance(value, int) for value in values):
             raise _SkipError(SkipReason.BAD_FIELD) from None
-
-
-_STORED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
-    "block_hashes": ("block_hashes", _hashes),
-    "parent_block_hash": ("parent_hash", normalise_hash),
-    "token_ids": ("token_ids", _list),
-    "block_size": ("block_size", _count),
-    "lora_id": ("lora_id", _int),
-    "medium": ("medium", _string),
-    "lora_name": ("lora_name", _string),
-    "cache_salt": ("cache_salt", _string),
-    "session_id": ("session_id", _string),
-    "extra_keys": ("extra_keys", _extra_keys),
-    "group_idx": ("group_idx", _int),
-    "kv_cache_spec_kind": ("spec_kind", _string),
-    "kv_cache_spec_sliding_window": ("sliding_window", _int),
-    "locality": ("locality", _string),
-    "model_name": ("model", _string),
-}
-_STORED_REQUIRED: frozenset[object] = frozenset(("block_hashes", "token_ids", "block_size"))
-_REMOVED_READERS: dict[object, tuple[str, Callable[[object], object]]] = {
-    "block_hashes": ("block_hashes", _hashes),
-    "medium": ("medium", _string),
-    "group_idx": ("group_idx", _int),
-    "locality": ("locality", _string),
-    "model_name": ("model", _string),
-}
-_REMOVED_REQUIRED: frozenset[object] = frozenset(("block_hashes",))

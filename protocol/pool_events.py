@@ -13,6 +13,7 @@ Source: Mooncake ``docs/source/design/kv-event/`` (publisher design, subscriber 
 import re
 from collections.abc import Mapping
 
+from protocol.event_fields import MAX_SIZE, U64
 from protocol.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, SkipReason
 from protocol.ids import EngineHash
 
@@ -21,8 +22,6 @@ POOL_EVENT_MARK = "event_type"
 
 _SHARDS = ("tp_rank", "head_or_tp_rank", "pp_rank", "pcp_rank", "dcp_rank", "layer_id")
 _SGLANG_KEY = re.compile(r"([0-9a-f]{64})((?:_[_a-z0-9]*)?)")
-_U64 = (1 << 64) - 1
-_MAX_SIZE = 1 << 24
 
 
 def read_pool_event(fields: Mapping[object, object]) -> KvEvent | SkipReason:
@@ -48,7 +47,7 @@ def read_pool_event(fields: Mapping[object, object]) -> KvEvent | SkipReason:
         hashes,
         None,
         (),
-        size if size is not None and 0 < size <= _MAX_SIZE else 0,
+        size if size is not None and 0 < size <= MAX_SIZE else 0,
         medium,
         lora_name=_text(fields, "lora_name"),
         cache_salt=_text(fields, "additional_salt"),
@@ -74,7 +73,7 @@ def _hashes(fields: Mapping[object, object]) -> tuple[list[EngineHash], bool] | 
 
 
 def _is_u64(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _U64
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= U64
 
 
 def _text(fields: Mapping[object, object], name: str) -> str | None:

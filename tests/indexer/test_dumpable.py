@@ -12,7 +12,7 @@ from indexer.identity import MAX_NAME_CHARS, bounded_name
 from indexer.match import Prompt
 from indexer.trust import Trust
 from protocol import BlockStored, EngineHash, EventBatch, decode_batch, encode_batch
-from protocol.codec import MAX_HASH_BYTES
+from protocol.event_fields import MAX_HASH_BYTES
 from tests.indexer.dumped import dump, load
 from tests.indexer.small_fleet import SmallFleet, blocks, names, prompt, rank
 

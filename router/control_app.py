@@ -20,11 +20,12 @@ from pydantic import ValidationError
 
 from prompt import Api, MalformedRequestError, view_request
 from protocol import WorkerId
-from protocol.fault_words import fault_words
+from protocol.fault_words import fault_words, first_fault
 from router.body import BodyTooLargeError, read_body
 from router.config import WorkerEntry
 from router.errors import ErrorKind, FrontDoorError
 from router.fleet_debug import FleetDebug
+from router.headers import SESSION_ID
 from router.index_routes import index_routes
 from router.metrics import MetricSources, scrape
 from router.plain_text import plain
@@ -163,7 +164,7 @@ def _workers(parts: ControlParts) -> APIRouter:
                 entry.named_pool(),
             )
         except ValidationError as error:
-            raise HTTPException(400, _first_fault(error)) from error
+            raise HTTPException(400, plain(first_fault(error))) from error
         except (WorkerExistsError, RegistryFullError) as error:
             raise HTTPException(409, str(error)) from error
         parts.workers_changed()
@@ -188,13 +189,6 @@ def _workers(parts: ControlParts) -> APIRouter:
         return Response(status_code=204)
 
     return routes
-
-
-def _first_fault(error: ValidationError) -> str:
-    """The field and what is wrong with it, without what was given."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return plain(f"{field}: {fault_words(first)}")
 
 
 def _debug(parts: ControlParts) -> APIRouter:
@@ -252,7 +246,9 @@ def _decisions(parts: ControlParts) -> APIRouter:
         """Where a request would go and why: a dry run that books and sends nothing."""
         try:
             body = await read_body(request.receive, parts.max_body_bytes)
-            return _json(await _dry_run(parts, body, api, all_candidates=all_candidates))
+            session = request.headers.get(SESSION_ID.decode())
+            dry_run = await _dry_run(parts, body, api, session, all_candidates=all_candidates)
+            return _json(dry_run)
         except BodyTooLargeError:
             error = FrontDoorError(ErrorKind.BODY_TOO_LARGE, "the request body is too long")
             return Response(error.body(), error.status, media_type="application/json")
@@ -263,7 +259,12 @@ def _decisions(parts: ControlParts) -> APIRouter:
 
 
 async def _dry_run(
-    parts: ControlParts, body: bytes, api: Api | None, *, all_candidates: bool
+    parts: ControlParts,
+    body: bytes,
+    api: Api | None,
+    session: str | None,
+    *,
+    all_candidates: bool,
 ) -> bytes:
     """Where the request would go; nothing is sent, booked or counted.
 
@@ -275,7 +276,7 @@ async def _dry_run(
     if known is None:
         known = await loop.run_in_executor(parts.executor, _api_of_body, body)
     read = await loop.run_in_executor(parts.executor, parts.reader.read_now, known, body)
-    question = plan_request(known, f"dry-run-{uuid.uuid4().hex}", read, time.time())
+    question = plan_request(known, f"dry-run-{uuid.uuid4().hex}", read, time.time(), session)
     decision = parts.fleet.planner.explain(
         question, parts.fleet.clock(), all_candidates=all_candidates
     )

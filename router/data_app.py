@@ -149,7 +149,7 @@ class DataApp:
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)
             forward = Forward(
-                plan=plan_request(routed, request_id, read, time.time()),
+                plan=plan_request(routed, request_id, read, time.time(), head.session),
                 method=scope["method"],
                 target=_target(scope, api),
                 headers=[

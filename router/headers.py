@@ -15,6 +15,7 @@ RawHeader = tuple[bytes, bytes]
 
 REQUEST_ID = b"x-request-id"
 DP_RANK = b"x-data-parallel-rank"
+SESSION_ID = b"x-session-id"
 MAX_REQUEST_ID = 128
 BODILESS = frozenset({204, 304})  # answers without a body, whatever they declare
 
@@ -51,6 +52,7 @@ class RequestHead(NamedTuple):
         request_id: the client's, if it is fit to be passed on.
         expects_continue: the client waits before it sends the body.
         via: the routers and proxies on its way, all fields in one.
+        session: the conversation, where the client names it; any bytes, read as Latin-1.
     """
 
     forwarded: list[RawHeader]
@@ -60,6 +62,7 @@ class RequestHead(NamedTuple):
     request_id: str | None
     expects_continue: bool
     via: bytes = b""
+    session: str | None = None
 
 
 class AnswerHead(NamedTuple):
@@ -87,6 +90,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     length: int | None = None
     is_encoded = is_json = expects_continue = False
     request_id: str | None = None
+    session: str | None = None
     via = b""
     for field in raw:
         name, value = field
@@ -106,9 +110,13 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
             expects_continue = value.lower() == b"100-continue"
         elif name == b"via":
             via += b"," + value
+        elif name == SESSION_ID:
+            session = value.decode("latin-1") or None
     if named:
         forwarded = [field for field in forwarded if field[0] not in named]
-    return RequestHead(forwarded, length, is_encoded, is_json, request_id, expects_continue, via)
+    return RequestHead(
+        forwarded, length, is_encoded, is_json, request_id, expects_continue, via, session
+    )
 
 
 def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:

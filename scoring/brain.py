@@ -52,6 +52,7 @@ class PlanRequest(NamedTuple):
         excluded: ranks that have failed this request.
         time: wall clock, seconds since the epoch, for the record.
         timing_us: what the relay spent so far, by stage (render, tokenize).
+        session: what the request belongs with, as its client names it; bounded by the relay.
     """
 
     request_id: str
@@ -67,6 +68,7 @@ class PlanRequest(NamedTuple):
     timing_us: Mapping[str, int] = MappingProxyType({})
     is_cut: bool = False
     is_recomputed: bool = False
+    session: str | None = None
 
 
 class Plan(NamedTuple):

@@ -21,6 +21,8 @@ class Reason(StrEnum):
     LEAST_LOAD = "least_load"
     LESS_LOADED_OF_TWO = "less_loaded_of_two"
     LONGEST_PREFIX = "longest_prefix"
+    HASHED = "hashed"
+    HASHED_IS_FULL = "hashed_is_full"
     LOAD_ONLY = "load_only"
     NO_CANDIDATE = "no_candidate"
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 
+from scoring.consistent_hash import ConsistentHash
 from scoring.plain_policies import (
     LeastLoad,
     LongestPrefix,
@@ -23,6 +24,7 @@ class PolicyName(StrEnum):
     LEAST_LOAD = "least_load"
     POWER_OF_TWO = "power_of_two"
     PREFIX_ONLY = "prefix_only"
+    CONSISTENT_HASH = "consistent_hash"
 
 
 _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
@@ -32,6 +34,7 @@ _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
     PolicyName.LEAST_LOAD: LeastLoad,
     PolicyName.POWER_OF_TWO: PowerOfTwo,
     PolicyName.PREFIX_ONLY: LongestPrefix,
+    PolicyName.CONSISTENT_HASH: ConsistentHash,
 }
 
 

@@ -94,14 +94,16 @@ def source(name: str = "w0", port: int = 5557, *, has_replay: bool = False) -> E
 
 
 @contextmanager
-def fleet(limits: RegistryLimits | None = None) -> Iterator[TestFleet]:
+def fleet(
+    limits: RegistryLimits | None = None, policy: PolicyName = PolicyName.COST
+) -> Iterator[TestFleet]:
     """A fleet without workers."""
     with zmq.Context() as context:
         clock, index = Clock(), FleetIndex()
         intake = Intake(index)
         brains = Brains(
             index,
-            Planner(index, policy=PolicyName.COST, rng=Random(0)),
+            Planner(index, policy=policy, rng=Random(0)),
             intake,
             EventSubscriber(intake, clock, context),
             PromptShelf({}),

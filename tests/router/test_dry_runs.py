@@ -8,7 +8,7 @@ import pytest
 from prompt import Api, bundled_model_dir, view_request
 from router.prompt_reader import ReadRequest
 from router.request_plan import plan_request
-from scoring import NoCandidateError, PlanRequest
+from scoring import NoCandidateError, PlanRequest, PolicyName
 from tests.router.brains import fleet
 from tests.router.control_port import control
 
@@ -39,6 +39,22 @@ async def test_a_dry_run_tells_where_and_why_and_books_nothing() -> None:
             assert (await client.get("/debug/decisions")).json() == []
         assert not counters.unrouted
         assert not one.brains.planner.counters().open_plans
+
+
+async def test_a_dry_run_hears_the_session_in_body_and_header() -> None:
+    with fleet(policy=PolicyName.CONSISTENT_HASH) as one:
+        for number in range(12):
+            one.learn(f"w{number}")
+        async with control(one) as (client, _):
+            body = {"prompt": "x", "session_id": "s"}
+            headers = {"x-session-id": "s"}
+            answers = [
+                await client.post("/debug/route", json=body),
+                await client.post("/debug/route", json={"prompt": "y"}, headers=headers),
+            ]
+        first, second = (answer.json() for answer in answers)
+        assert first["reason"] == second["reason"] == "hashed"
+        assert first["chosen"] == second["chosen"]
 
 
 @pytest.mark.parametrize(

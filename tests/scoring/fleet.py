@@ -141,6 +141,7 @@ def request(
     excluded: Iterable[Rank] = (),
     adapter: str | None = None,
     max_output_tokens: int | None = None,
+    session: str | None = None,
 ) -> PlanRequest:
     return PlanRequest(
         request_id=request_id,
@@ -152,6 +153,7 @@ def request(
         max_output_tokens=max_output_tokens,
         is_streaming=is_streaming,
         excluded=frozenset(excluded),
+        session=session,
     )
 
 

@@ -5,37 +5,20 @@ from random import Random
 
 import pytest
 
-from indexer.match import RankMatch
-from indexer.trust import Trust
-from scoring.cost import NO_HIT, Hit, Price, PromptCost
 from scoring.decision import Reason
 from scoring.policies import PolicyName, make_policy
 from scoring.ranking import Option
-from scoring.weighing import Weighing
-from scoring.worker_table import RankRow, Resolution, WorkerEntry
-from tests.scoring.fleet import MODEL, rank, request, spec
+from tests.scoring.weighed import names, row, weighed
+from tests.scoring.weighed import option as of_row
 
-ROWS = {name: RankRow(WorkerEntry(spec(name)), rank(name)) for name in "abcd"}
+ROWS = {name: row(name) for name in "abcd"}
 
 
 def option(
     name: str, cost_ms: float = 0.0, *, load_ms: float = 0.0, held: int | None = 0, soon: int = 0
 ) -> Option:
-    """One option; ``held`` blocks on GPU, None where prefixes are not known."""
-    match = None if held is None else RankMatch(Trust.EXACT, 16, held, 0, 0, soon)
-    hit = NO_HIT if held is None else Hit(16 * (held + soon), 0, 0)
-    price = Price(cost_ms, load_ms, 0, PromptCost(0, 0, 0, 0, 0, 0, hit))
-    return Option(ROWS[name], match, price, 0, 0)
-
-
-def weighed(options: list[Option]) -> Weighing:
-    """These options for a request whose prompt is not looked at."""
-    rows = tuple(one.row for one in options)
-    return Weighing(request(None), Resolution(MODEL, None, rows, rows), None, None, options)
-
-
-def names(options: list[Option]) -> str:
-    return "".join(str(one.row.rank.worker) for one in options)
+    """One option on one of the four."""
+    return of_row(ROWS[name], cost_ms, load_ms=load_ms, held=held, soon=soon)
 
 
 OPTIONS = [

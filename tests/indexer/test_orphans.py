@@ -104,3 +104,15 @@ def test_all_that_may_wait_is_adopted_at_once() -> None:
     assert fleet.state("w").orphans == 1_000
     fleet.store("w", hashes[:1], long[:4])
     assert fleet.run("w", prompt(long)) == (1_001, 0, 0)
+
+
+def test_a_child_of_a_block_that_has_just_left_is_no_orphan() -> None:
+    """Engines publish a batch of what happened: the parent may be gone again when its child is heard of."""
+    fleet = SmallFleet("w")
+    fleet.store("w", A[:2], TOKENS[:8])
+    fleet.remove("w", A[1:2])
+    fleet.store("w", A[2:3], TOKENS[8:12], parent=A[1])
+    assert fleet.state("w").orphans == 0
+    assert fleet.run("w", PROMPT) == (1, 0, 0)
+    fleet.store("w", A[1:2], TOKENS[4:8], parent=A[0])
+    assert fleet.run("w", PROMPT) == (3, 0, 0)

@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from indexer.trust import Trust
 from protocol import EngineHash, PoolName, StoragePool, Tier
 from protocol.event_fields import MAX_HASH_BYTES
+from protocol.fault_words import first_fault
 
 FORMAT: Final = 2
 READABLE: Final = (1, 2)
@@ -236,9 +237,7 @@ def read_line(raw: bytes, number: int) -> Line:
     try:
         return _LINES.validate_json(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DumpError(f"line {number}: {place or 'line'}: {first['msg']}") from error
+        raise DumpError(f"line {number}: {first_fault(error)}") from error
 
 
 def wire_hash(block_hash: EngineHash) -> int | str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import aiohttp
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from protocol.fault_words import fault_words
+from protocol.fault_words import first_fault
 
 T = TypeVar("T")
 
@@ -161,6 +161,4 @@ def _read(adapter: TypeAdapter[T], body: bytes) -> T:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ControlPortError(f"{where}: {fault_words(first)}") from error
+        raise ControlPortError(first_fault(error)) from error

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.fault_words import fault_words
+from protocol.fault_words import first_fault
 
 BLOCK_SIZE = 512
 MAX_LINE_BYTES = 4 << 20
@@ -195,8 +195,5 @@ _FAULTS = {
 
 
 def _trace_error(line_number: int, error: ValidationError) -> TraceError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    fault = _FAULTS.get(first["type"], LineFault.BAD_FIELD)
-    where = ".".join(str(part) for part in first["loc"])
-    detail = f"{where}: {fault_words(first)}" if where else fault_words(first)
-    return TraceError(line_number, fault, detail)
+    fault = _FAULTS.get(error.errors()[0]["type"], LineFault.BAD_FIELD)
+    return TraceError(line_number, fault, first_fault(error))

@@ -8,6 +8,8 @@ The value is shown where it is short and can hold no secret.
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 _MAX_SHOWN = 80
 _WORDS = {
     "missing": "required",
@@ -48,6 +50,17 @@ def fault_words(error: Mapping[str, Any]) -> str:
     given = "" if error["type"] == "missing" else _shown(error)
     is_said = not given or str(error.get("input")) in text
     return text if is_said else f"{text} (given: {given})"
+
+
+def first_fault(error: ValidationError, whole: str = "") -> str:
+    """The path of the first fault and its words, without what was given.
+
+    Args:
+        whole: what stands in the path's place where the value is wrong as a whole.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(map(str, first["loc"])) or whole
+    return f"{path}: {fault_words(first)}" if path else fault_words(first)
 
 
 def _text(error: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from indexer.match import Geometry, Prompt
 from indexer.prefix_query import HeldPrefix, PrefixQuery
 from protocol import BlockKey, TokenRangeError, pack_tokens
-from protocol.fault_words import fault_words
+from protocol.fault_words import first_fault
 from protocol.tiers import Tier
 from router.body import BodyTooLargeError, read_body
 from router.fleet_debug import FleetDebug
@@ -146,9 +146,7 @@ def _read(kind: type[Q], body: bytes) -> Q:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise HTTPException(400, plain(f"{place or 'body'}: {fault_words(first)}")) from error
+        raise HTTPException(400, plain(first_fault(error, "body"))) from error
 
 
 def _read_tokens(body: bytes) -> tuple[TokenQuery, Prompt]:

@@ -18,7 +18,7 @@ from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import fail, refuse
 from loadgen import DecisionView
-from protocol.fault_words import fault_words
+from protocol.fault_words import first_fault
 from router.causes import cause_of
 from scoring import Exclusion
 
@@ -96,7 +96,7 @@ class _Router:
         try:
             return WORKER_NOTES.validate_python(self._call("GET", "/debug/workers"))
         except ValidationError as error:
-            fail(f"{self.url}/debug/workers: {_first_fault(error)}")
+            fail(f"{self.url}/debug/workers: {first_fault(error)}")
 
     def _call(
         self,
@@ -135,12 +135,7 @@ def _view(decision: Mapping[str, object]) -> DecisionView:
     try:
         return DecisionView.model_validate(decision)
     except ValidationError as error:
-        fail(f"the router's answer is no decision: {_first_fault(error)}")
-
-
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {fault_words(first)}"
+        fail(f"the router's answer is no decision: {first_fault(error)}")
 
 
 def _show(console: Console, decision: DecisionView, notes: Sequence[WorkerNote]) -> None:

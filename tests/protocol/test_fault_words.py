@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from protocol.fault_words import fault_words, shown
+from protocol.fault_words import fault_words, first_fault, shown
 
 
 class _Inner(BaseModel):
@@ -58,3 +58,16 @@ def test_what_is_shown_is_short_printable_and_no_secret() -> None:
     assert shown("http://user:key@host") == ""
     assert shown("{token: abc") == ""
     assert shown([1]) == ""
+
+
+def test_the_first_fault_is_told_with_its_path_and_without_what_was_given() -> None:
+    with pytest.raises(ValidationError) as raised:
+        _Fields.model_validate({"inner": {"x": "secret"}, "whole": "x"})
+    assert first_fault(raised.value) == "whole: a whole number"
+    with pytest.raises(ValidationError) as raised:
+        _Fields.model_validate({"inner": {"x": "secret"}})
+    assert first_fault(raised.value) == "inner.x: a whole number"
+    with pytest.raises(ValidationError) as raised:
+        _Fields.model_validate_json("[]")
+    assert first_fault(raised.value) == "an object of fields"
+    assert first_fault(raised.value, "body") == "body: an object of fields"

@@ -2,7 +2,7 @@
 
 Engines with several kinds of attention keep a cache a kind. A group that keeps some blocks only (a sliding
 window, a state) says nothing about prefixes. An engine may name the kind of a group in one event and not in
-the next, and the group in stores but not in removals.
+the next, and the group in stores but not in removals, nor in stores without tokens.
 """
 
 from collections import Counter
@@ -38,6 +38,8 @@ class CacheGroups:
 
     def of(self, event: BlockStored) -> GroupLedger | None:
         """The ledger of a store's cache group; None where the group makes no claims."""
+        if event.group_idx is None and not event.token_ids and (spoken_of := self._named_in(event)):
+            return spoken_of
         label = (event.group_idx, event.spec_kind, event.sliding_window)
         group = self._by_label.get(label)
         if group is None:
@@ -48,11 +50,11 @@ class CacheGroups:
 
     def of_removal(self, index: int | None) -> Sequence[GroupLedger]:
         """The ledgers a removal speaks of. Engines may name the group in one kind of event only."""
+        if index is None:
+            return tuple(self.claiming.values())
         group = self.claiming.get(index)
         if group is not None:
             return (group,)
-        if index is None:
-            return tuple(self.claiming.values())
         unlabelled = self.claiming.get(None)
         return () if unlabelled is None else (unlabelled,)
 
@@ -76,6 +78,19 @@ class CacheGroups:
         assert len(self._by_label) <= 4 * self._limit
         known = set(map(id, self.claiming.values()))
         assert all(id(group) in known for group in self._by_label.values())
+
+    def _named_in(self, event: BlockStored) -> GroupLedger | None:
+        """The labelled group that a store without tokens and label is about: one that names its blocks, else any.
+
+        None where there is no such group, and where some groups keep some blocks only: it may be about those.
+        """
+        if self.sparse:
+            return None
+        labelled = [group for index, group in self.claiming.items() if index is not None]
+        knowing = (
+            g for g in labelled if any(g.ref_of(one) is not None for one in event.block_hashes)
+        )
+        return next(knowing, labelled[0] if labelled else None)
 
     def _identify(
         self, index: int | None, kind: str | None, sliding_window: int | None

@@ -4,7 +4,7 @@ import pytest
 
 from indexer.identity import ClaimSkip
 from protocol import BlockStored, Tier
-from tests.indexer.small_fleet import SmallFleet, blocks, names, prompt
+from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt
 
 A = names(0, 6)
 TOKENS = blocks(0, 6)
@@ -59,6 +59,48 @@ def test_a_removal_without_a_group_speaks_of_all(fleet: SmallFleet) -> None:
     fleet.remove("w", A[:2])
     assert fleet.run("w", PROMPT) == (0, 0, 0)
     assert fleet.state("w").unknown_removals == {}
+
+
+def test_a_store_without_tokens_and_group_is_about_the_group_that_names_its_blocks(
+    fleet: SmallFleet,
+) -> None:
+    """Offload events of vLLM up to 0.23: no tokens, no group, while those of the GPU name one."""
+    for group, first in ((1, 3), (0, 0)):
+        own = slice(first, first + 3)
+        fleet.store("w", A[own], TOKENS[: SIZE * 3], group_idx=group, spec_kind="full_attention")
+        fleet.store("w", A[own], [], medium="CPU")
+        fleet.remove("w", A[own], group_idx=group)
+        assert fleet.run("w", PROMPT) == (0, 3, 0)
+    fleet.remove("w", A, "CPU")
+    assert fleet.run("w", PROMPT) == (0, 0, 0)
+    assert fleet.state("w").unknown_removals == {}
+    assert fleet.state("w").skips.get(ClaimSkip.UNRESOLVED, 0) == 0
+
+
+def test_one_that_nothing_names_yet_waits_in_a_group_that_may(fleet: SmallFleet) -> None:
+    fleet.store("w", A[:1], TOKENS[:4], group_idx=0, spec_kind="full_attention")
+    fleet.store("w", A[1:2], [], medium="CPU")
+    fleet.store("w", A[1:2], TOKENS[4:8], parent=A[0], group_idx=0)
+    fleet.remove("w", A[1:2], group_idx=0)
+    assert fleet.run("w", PROMPT) == (1, 1, 0)
+
+
+def test_nor_is_it_kept_from_its_group_by_one_that_came_before_any(fleet: SmallFleet) -> None:
+    fleet.store("w", A[5:], [], medium="CPU")
+    fleet.store("w", A[:2], TOKENS[:8], group_idx=0, spec_kind="full_attention")
+    fleet.store("w", A[:2], [], medium="CPU")
+    fleet.remove("w", A[:2], group_idx=0)
+    assert fleet.run("w", PROMPT) == (0, 2, 0)
+    fleet.remove("w", [*A[:2], *A[5:]], "CPU")
+    assert fleet.state("w").unknown_removals == {}
+
+
+def test_beside_a_group_of_some_blocks_it_may_be_about_that_one(fleet: SmallFleet) -> None:
+    fleet.store("w", A[1:2], TOKENS[4:8], group_idx=1, spec_kind="sliding_window")
+    fleet.store("w", A[:2], TOKENS[:8], group_idx=0, spec_kind="full_attention")
+    fleet.store("w", A[:2], [], medium="CPU")
+    fleet.remove("w", A[:2], group_idx=0)
+    assert fleet.run("w", PROMPT) == (0, 0, 0)
 
 
 def test_an_unknown_kind_of_group_is_not_credited(fleet: SmallFleet) -> None:

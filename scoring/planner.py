@@ -35,6 +35,7 @@ from scoring.prefix_index import GuardedIndex, PrefixIndex
 from scoring.ranking import Ranking
 from scoring.rates import RateName, RateTable
 from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
+from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS
 from scoring.speeds import NoSample
 from scoring.weighing import Scale, Timer, Weighing
 from scoring.worker_table import PlannedWorker, WorkerTable
@@ -52,12 +53,16 @@ class PlannerLimits:
         max_open_plans: beyond them `Planner.plan` raises `TooManyRequestsError`.
         max_decisions: the oldest leave the log; 10 KiB each at most.
         max_plan_age_s: a plan that nobody finished is given up by `Planner.tick`, and counted.
+        max_sessions: whose ranks the policy ``session`` remembers; the one that is idle longest goes.
+        max_session_idle_s: a session that comes back after more than that is a new one.
     """
 
     max_workers: int = 1_024
     max_open_plans: int = 32_768
     max_decisions: int = 4_000
     max_plan_age_s: float = 4 * 3_600.0
+    max_sessions: int = MAX_SESSIONS
+    max_session_idle_s: float = MAX_IDLE_S
 
 
 class Planner:
@@ -84,7 +89,7 @@ class Planner:
         timer: Timer = perf_counter_ns,
     ) -> None:
         self._policy_name = policy
-        self._policy = make_policy(policy)
+        self._policy = make_policy(policy, limits.max_sessions, limits.max_session_idle_s)
         self._rng = rng
         self._dry_rng = Random(rng.getrandbits(64))  # a dry run leaves later draws alone
         self._limits = limits

@@ -13,6 +13,7 @@ from scoring.plain_policies import (
     RoundRobin,
 )
 from scoring.policy import Policy
+from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS, SessionAffinity
 
 
 class PolicyName(StrEnum):
@@ -25,6 +26,7 @@ class PolicyName(StrEnum):
     POWER_OF_TWO = "power_of_two"
     PREFIX_ONLY = "prefix_only"
     CONSISTENT_HASH = "consistent_hash"
+    SESSION = "session"
 
 
 _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
@@ -38,6 +40,10 @@ _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
 }
 
 
-def make_policy(name: PolicyName) -> Policy:
-    """A policy by name, with no history."""
+def make_policy(
+    name: PolicyName, max_sessions: int = MAX_SESSIONS, max_session_idle_s: float = MAX_IDLE_S
+) -> Policy:
+    """A policy by name, with no history; the bounds are those of `SessionAffinity`."""
+    if name is PolicyName.SESSION:
+        return SessionAffinity(max_sessions, max_session_idle_s)
     return _POLICIES[name]()

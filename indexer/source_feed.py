@@ -225,6 +225,7 @@ class SourceFeed:
             held_batches=len(stream.held),
             held_bytes=stream.held.size_bytes,
             last_event_at=stream.position.last_event_at,
+            last_live_at=stream.position.last_live_at,
             last_ts=stream.position.last_ts,
             last_loss=stream.position.last_loss,
             counters=stream.counters.copy(),

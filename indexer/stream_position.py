@@ -29,7 +29,8 @@ class StreamPosition:
         num_applied: batches that the present claims rest on.
         ring: digests of what was accounted for.
         last_event_at: when a batch was last applied, monotonic seconds.
-        last_ts: publisher's clock of that batch; None where it is no time.
+        last_live_at: when a batch that was not replayed was last applied, monotonic seconds.
+        last_ts: publisher's clock of the batch of ``last_live_at``; None where it is no time.
         last_loss: the last declared loss.
         is_repairable: something is missing that a replay from 0 may bring; what came and cannot be read is not.
         resumed: what the standing is once it is shown that the publisher goes on where claims that were
@@ -41,6 +42,7 @@ class StreamPosition:
         "_max_missed",
         "is_repairable",
         "last_event_at",
+        "last_live_at",
         "last_loss",
         "last_ts",
         "next_seq",
@@ -60,6 +62,7 @@ class StreamPosition:
         self.is_repairable = False
         self.resumed: Trust | None = None
         self.last_event_at: float | None = None
+        self.last_live_at: float | None = None
         self.last_ts: float | None = None
         self.last_loss: RecordLoss | None = None
 
@@ -97,7 +100,8 @@ class StreamPosition:
         self.num_applied += 1
         self.ring.remember(heard.seq, heard.payload)
         self.last_event_at = now
-        self.last_ts = batch.published_at
+        if not is_replayed:
+            self.last_live_at, self.last_ts = now, batch.published_at
         if self._count(batch, is_replayed=is_replayed) or self.standing is None:
             self.standing, self.is_repairable = Trust.EXACT, False
         applied = Apply(heard.seq, batch)

@@ -139,7 +139,9 @@ class StreamStatus:
         last_seq: number of the last batch that is accounted for; None before the first.
         held_batches: live batches held during a replay.
         last_event_at: when a batch was last applied, monotonic seconds.
-        last_ts: publisher's wall clock of that batch, seconds since the epoch; None where it is no time.
+        last_live_at: when a batch that was not replayed was last applied, monotonic seconds.
+        last_ts: publisher's wall clock of the batch of ``last_live_at``, seconds since the epoch; None where it
+            is no time.
         last_loss: which batches were last declared lost; None before the first time.
     """
 
@@ -151,12 +153,13 @@ class StreamStatus:
     held_batches: int
     held_bytes: int
     last_event_at: float | None
+    last_live_at: float | None
     last_ts: float | None
     last_loss: RecordLoss | None
     counters: StreamCounters
 
     def lag_s(self, wall_offset_s: float) -> float | None:
-        """Seconds from publication of the last batch to its application.
+        """Seconds from publication of the last batch to its application; replayed ones are old by nature.
 
         Args:
             wall_offset_s: wall clock minus monotonic clock, as the caller's clocks stand.
@@ -165,6 +168,6 @@ class StreamStatus:
             The lag, which includes the difference of the two machines' clocks; None before the first, and
             where the publisher's is no time.
         """
-        if self.last_event_at is None or self.last_ts is None:
+        if self.last_live_at is None or self.last_ts is None:
             return None
-        return self.last_event_at + wall_offset_s - self.last_ts
+        return self.last_live_at + wall_offset_s - self.last_ts

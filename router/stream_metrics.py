@@ -32,7 +32,7 @@ def stream_metrics(
     lags = [
         (_name(one), lag_s) for one in statuses if (lag_s := one.lag_s(wall_offset_s)) is not None
     ]
-    text = "Publication to application of the last batch, the two machines' clocks included."
+    text = "Publication to application of the last batch that was not replayed, by the clocks of both machines."
     yield gauges("stream_lag_seconds", text, _RANK, lags)
     ages = [
         (_name(one), now - one.last_event_at) for one in statuses if one.last_event_at is not None

@@ -86,7 +86,7 @@ class StreamView(_View):
 
     Attributes:
         is_bound: the router listens at the endpoint, and the engine connects to it.
-        lag_s: publication to application of the last batch, the two machines' clocks included.
+        lag_s: publication to application of the last batch that was not replayed, by the clocks of both machines.
         last_event_age_s: since a batch was last applied.
         last_loss: numbers of the batches that were last lost for good, or read in part only, and why;
             ``last_seq`` null where nobody knows how many.

@@ -121,6 +121,23 @@ def test_a_clock_that_is_no_time_gives_no_lag(clock: float) -> None:
     assert (status.last_ts, status.lag_s(wall_offset_s=0.0)) == (None, None)
 
 
+def test_replayed_batches_are_not_late() -> None:
+    """What an engine published before the router was there says nothing of how fast events come."""
+    feed = Feed()
+    feed.connected()
+    feed.now = 90.0
+    feed.reply(0)
+    feed.end()
+    status = feed.feed.status(Rank(WORKER, 0))
+    assert status is not None
+    assert (feed.claims(0), status.last_event_at) == ({100}, 90.0)
+    assert status.lag_s(wall_offset_s=0.0) is None
+    feed.live(1)
+    status = feed.feed.status(Rank(WORKER, 0))
+    assert status is not None
+    assert status.lag_s(wall_offset_s=-88.5) == 0.5
+
+
 def test_the_status_says_where_the_stream_stands() -> None:
     feed = Feed()
     assert feed.feed.status(Rank(WORKER, 0)) is None

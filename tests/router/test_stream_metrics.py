@@ -21,6 +21,7 @@ def status(counters: StreamCounters) -> StreamStatus:
         held_batches=0,
         held_bytes=0,
         last_event_at=None,
+        last_live_at=None,
         last_ts=None,
         last_loss=None,
         counters=counters,

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from kvroute.base_url import base_url
 from kvroute.doctor import EarTimes, Keys, RoundOptions, VisitOptions, examine, tables
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import refuse, run
-from kvroute.tap import TargetError, worker_entry
 from kvroute.usage_faults import flag_complaints
 from router.worker_entry import WorkerEntry
 from router.worker_tls import WorkerTls
@@ -67,7 +67,7 @@ def doctor(
     """
     if not (0 < timeout_s < math.inf and 0 <= listen < math.inf):
         refuse("--timeout-s and --listen are numbers of seconds")
-    entries = [_entry(one) for one in url]
+    entries = [WorkerEntry(url=base_url("URL", one)) for one in url]
     nonce = uuid.uuid4().hex if probe else None
     bound_s, times = timeout_s + listen, EarTimes(listen_s=listen)
     visit = VisitOptions(bound_s, min(5.0, timeout_s), times, nonce=nonce)
@@ -93,13 +93,6 @@ def _tls(ca_file: Path | None, cert_file: Path | None, key_file: Path | None) ->
         return WorkerTls.model_validate(given).context()
     except ValidationError as error:
         refuse(flag_complaints(error))
-
-
-def _entry(url: str) -> WorkerEntry:
-    try:
-        return worker_entry(url if "://" in url else f"http://{url}")
-    except TargetError as error:
-        refuse(f"URL: {error}")
 
 
 def _tokenizers(given: list[str]) -> dict[str, Path]:

@@ -113,14 +113,8 @@ class Pages:
             return Page(response.status_code, bytes(data), headers, at=time.time())
 
 
-def open_client(
-    token: str | None, timeout_s: float, tls: ssl.SSLContext | None = None
-) -> httpx.AsyncClient:
-    """A client for pages of one token; connections are not kept.
-
-    Args:
-        tls: for URLs at https; None trusts the system's authorities.
-    """
+def open_client(token: str | None, timeout_s: float, tls: ssl.SSLContext) -> httpx.AsyncClient:
+    """A client for pages of one token; connections are not kept."""
     headers = {"Accept-Encoding": "identity"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -129,6 +123,6 @@ def open_client(
         timeout=timeout_s,
         headers=headers,
         limits=limits,
-        verify=tls or ssl.create_default_context(),
+        verify=tls,
         trust_env=False,
     )

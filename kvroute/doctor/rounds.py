@@ -42,18 +42,18 @@ class RoundOptions:
 
     Attributes:
         tokenizers: model name → directory, as the router has them.
-        tls: for URLs at https; None trusts the system's authorities.
+        tls: for URLs at https; by default the system's authorities are trusted.
     """
 
     visit: VisitOptions = field(default_factory=VisitOptions)
     keys: Keys = field(default_factory=Keys)
     tokenizers: Mapping[str, Path] = field(default_factory=dict)
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
 
 async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Examination:
     """Visit every worker that the URLs mean: a router's control port means all workers of the router."""
-    page_s, tls = options.visit.page_s, options.tls or ssl.create_default_context()
+    page_s, tls = options.visit.page_s, options.tls
     executor = ThreadPoolExecutor(1, "load")
     try:
         async with open_client(options.keys.worker, page_s, tls) as client:

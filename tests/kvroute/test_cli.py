@@ -162,7 +162,7 @@ MISTAKES = [
     (("explain", "x", "--json", "/nowhere/out.json"), "--json: /nowhere/out.json: no such file"),
     (("explain", "x", "--json", "/"), "--json: /: is a directory"),
     (("doctor",), "URL"),
-    (("doctor", "ftp://x"), "URL: ftp://x"),
+    (("doctor", "ftp://x"), "URL: 'ftp://x': not an http URL"),
     (("doctor", "x", "--tokenizer", "m"), "--tokenizer"),
     (("doctor", "x", "--tokenizer", "m=/nowhere"), "--tokenizer"),
     (("doctor", "x", "--timeout-s", "0"), "--timeout-s"),

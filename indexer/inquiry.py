@@ -133,6 +133,10 @@ class Inquiry:
         """A live number of the publisher's process."""
         self.last_live = seq
 
+    def forget_live(self) -> None:
+        """Whose the live numbers were is not known any more."""
+        self.last_live = None
+
     def leave_check(self) -> None:
         """The live socket speaks: nothing is left to check."""
         if self.mode is Mode.CHECK:

@@ -101,11 +101,10 @@ class EventStream:
             return []
         inquiry.forgive()
         inquiry.repair.succeed()
-        if (
-            self.position.expected == 0
-        ):  # no number tells whose the held ones are: the replay brings them again
+        if self.position.expected == 0:
+            # no number tells whose the held ones are: the replay brings them again
             self.counters.discarded += self.held.clear()
-            inquiry.last_live = None
+            inquiry.forget_live()
         return [inquiry.ask_whether_same()]
 
     def on_disconnected(self) -> None:

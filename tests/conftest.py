@@ -28,6 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--first-seed", type=int, help="seed of the first of them")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A directory without recordings would leave every test of them out, and look like success."""
+    path: Path = config.getoption("--golden")
+    if not any((path / engine).is_dir() for engine in ("sglang", "vllm")):
+        raise pytest.UsageError(f"--golden: there is neither {path}/sglang/ nor {path}/vllm/")
+
+
 @pytest.fixture(scope="session")
 def golden(request: pytest.FixtureRequest) -> Path:
     """The directory of engine recordings."""

@@ -212,9 +212,11 @@ def test_offload_is_announced_as_recorded(golden: Path) -> None:
     assert cached.count(192) == 1
 
 
-def test_the_docs_say_of_every_recording_whether_it_agrees(golden: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/explanation/block-pool.md").read_text()
-    for path in vllm_recordings(golden):
+def test_the_docs_say_of_every_recording_whether_it_agrees() -> None:
+    """Of those in the repository: what somebody else records of an engine need not be there."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs/explanation/block-pool.md").read_text()
+    for path in vllm_recordings(root / "tests/data"):
         assert f"`{path.stem}`" in page
 
 

@@ -37,7 +37,7 @@ POOL_FINDINGS = (
 def pool_findings(states: Sequence[HeardPool], now: float) -> Iterator[Finding]:
     """What is wrong with how pools are heard; O(pools). The first pool of each kind is the example."""
     for one in POOL_FINDINGS:
-        found = [state for state in states if _has(one.kind, state, now)]
+        found = [state for state in states if state.trouble(now) is one.kind]
         if not found:
             continue
         first = found[0]
@@ -49,9 +49,3 @@ def pool_findings(states: Sequence[HeardPool], now: float) -> Iterator[Finding]:
         }
         since = min(state.since for state in found)
         yield Finding(one.kind, since, (), evidence, one.advice)
-
-
-def _has(kind: FindingKind, state: HeardPool, now: float) -> bool:
-    if kind is FindingKind.POOL_UNREACHABLE:
-        return state.is_unreachable(now)
-    return state.is_unused(now)

@@ -14,12 +14,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from indexer.findings import FindingKind
+from indexer.limits import IndexLimits
 from protocol import EventSource, PoolName, StoragePool
 
 logger = logging.getLogger(__name__)
 
-UNREACHABLE_S = 30.0
+UNREACHABLE_S = IndexLimits().unreachable_s
+"""A pool may be unconnected for as long as a rank."""
 UNUSED_S = 60.0
+
+_WORDS = {
+    FindingKind.POOL_UNREACHABLE: "events of storage pool %s cannot be heard: no connection to %s for "
+    f"{UNREACHABLE_S:g} s",
+    FindingKind.POOL_UNUSED: "storage pool %s is used by no worker, so its events at %s are not listened to",
+}
 
 
 class PoolEar(StrEnum):
@@ -39,13 +48,14 @@ class HeardPool:
     ear: PoolEar
     since: float
 
-    def is_unreachable(self, now: float) -> bool:
-        """Has it not been connected for half a minute, though it is used?"""
-        return self.ear is PoolEar.CONNECTING and now - self.since >= UNREACHABLE_S
-
-    def is_unused(self, now: float) -> bool:
-        """Has no worker shared it for a minute?"""
-        return self.ear is PoolEar.UNUSED and now - self.since >= UNUSED_S
+    def trouble(self, now: float) -> FindingKind | None:
+        """What is wrong, if it has lasted: not connected though it is used, or used by nobody."""
+        for_s = now - self.since
+        if self.ear is PoolEar.CONNECTING and for_s >= UNREACHABLE_S:
+            return FindingKind.POOL_UNREACHABLE
+        if self.ear is PoolEar.UNUSED and for_s >= UNUSED_S:
+            return FindingKind.POOL_UNUSED
+        return None
 
 
 class _Index(Protocol):
@@ -116,19 +126,13 @@ class PoolSources:
         self._tell(state, now)
 
     def _tell(self, state: HeardPool, now: float) -> None:
-        name, is_told = state.name, state.name in self._told
-        if state.is_unreachable(now) and not is_told:
-            text = "events of storage pool %s cannot be heard: no connection to %s for %g s"
-            logger.warning(text, name, state.endpoint, UNREACHABLE_S)
-        elif state.is_unused(now) and not is_told:
-            text = "storage pool %s is used by no worker, so its events at %s are not listened to"
-            logger.warning(text, name, state.endpoint)
-        elif is_told and state.ear is PoolEar.CONNECTED:
-            logger.info("events of storage pool %s are heard", name)
-        if state.is_unreachable(now) or state.is_unused(now):
-            self._told.add(name)
-        elif state.ear is PoolEar.CONNECTED:
-            self._told.discard(name)
+        trouble = state.trouble(now)
+        if trouble is not None and state.name not in self._told:
+            self._told.add(state.name)
+            logger.warning(_WORDS[trouble], state.name, state.endpoint)
+        elif state.ear is PoolEar.CONNECTED and state.name in self._told:
+            self._told.discard(state.name)
+            logger.info("events of storage pool %s are heard", state.name)
 
     def check(self) -> None:
         """Verify that only known pools are listened to, and each for somebody."""

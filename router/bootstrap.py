@@ -42,7 +42,7 @@ _PATIENCE = 3
 
 
 class BootstrapOutcome(StrEnum):
-    """How one attempt to take a worker over from one sibling ended."""
+    """How one attempt to take a worker or storage pool over from one sibling ended."""
 
     LOADED = "loaded"
     UNKNOWN = "unknown"  # the sibling knows no rank of it well enough
@@ -83,6 +83,12 @@ class _Takeover:
     key: WorkerId
     sources: tuple[EventSource, ...]
     missing: set[int]
+    is_pool: bool = False
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+        return f"storage {self.key}" if self.is_pool else f"worker {self.key}"
 
 
 class Bootstrap:
@@ -134,7 +140,7 @@ class Bootstrap:
         """A storage pool is used; where its own events are heard they were subscribed to, and wait likewise."""
         self.cancel(key)
         if self._siblings:
-            self._begin(_Takeover(key, sources, {0}))
+            self._begin(_Takeover(key, sources, {0}, is_pool=True))
 
     def _begin(self, takeover: _Takeover) -> None:
         for source in takeover.sources:
@@ -186,10 +192,10 @@ class Bootstrap:
                 await self._take_over(takeover)
         except TimeoutError:
             self.outcomes[BootstrapOutcome.TIMED_OUT] += 1
-            logger.warning("no sibling has told of worker %s in time", worker)
+            logger.warning("no sibling has told of %s in time", takeover.name)
         except Exception:  # the supervisor of takeovers
             self.outcomes[BootstrapOutcome.BROKEN] += 1
-            logger.exception("worker %s cannot be taken over; it recovers by itself", worker)
+            logger.exception("%s cannot be taken over; it recovers by itself", takeover.name)
         finally:
             if self._current.get(worker) is takeover:
                 del self._current[worker]
@@ -209,16 +215,15 @@ class Bootstrap:
 
     async def _ask(self, sibling: str, takeover: _Takeover) -> BootstrapOutcome:
         """One attempt; never longer than its share."""
-        worker = takeover.key
         try:
             async with asyncio.timeout(self._share_s):
                 return await self._load(sibling, takeover)
         except TimeoutError:
-            logger.warning("sibling %s takes too long to tell of worker %s", sibling, worker)
+            logger.warning("sibling %s takes too long to tell of %s", sibling, takeover.name)
             return BootstrapOutcome.TIMED_OUT
         except (SiblingError, DumpError) as error:
             reason = plain(str(error))
-            logger.warning("sibling %s cannot tell of worker %s: %s", sibling, worker, reason)
+            logger.warning("sibling %s cannot tell of %s: %s", sibling, takeover.name, reason)
             return BootstrapOutcome.FAILED
 
     async def _load(self, sibling: str, takeover: _Takeover) -> BootstrapOutcome:
@@ -242,7 +247,7 @@ class Bootstrap:
                 takeover.missing.clear()
         if not any(begun):
             return BootstrapOutcome.UNKNOWN
-        logger.info("took %d ranks of worker %s over from %s", sum(begun), key, sibling)
+        logger.info("took %s over from %s, ranks: %d", takeover.name, sibling, sum(begun))
         return BootstrapOutcome.LOADED
 
     def _begin_stream(self, takeover: _Takeover, line: RankLine) -> bool:

@@ -148,7 +148,7 @@ class RouterCollector(Collector):
         )
         failures = by_one(self._sources.ticker.failures)
         outcomes = self._sources.registry.bootstrap_outcomes
-        text = "Attempts to take a worker over from a sibling."
+        text = "Attempts to take a worker or storage pool over from a sibling."
         yield counter("bootstraps", text, ("outcome",), by_one(outcomes))
         yield counter("tick_failures", "Housekeeping that failed.", ("part",), failures)
         reuse = counters.reuse

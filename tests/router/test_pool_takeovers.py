@@ -124,7 +124,9 @@ async def test_a_pools_own_events_go_on_behind_what_the_sibling_told(num_missed:
             one.bootstrap.check()
 
 
-async def test_without_a_sibling_that_knows_it_a_pool_is_heard_all_the_same() -> None:
+async def test_without_a_sibling_that_knows_it_a_pool_is_heard_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     changes = Changes()
     async with spoken(changes) as (publisher, source, _):
         one = starting(changes, Told(), "one", source=source)
@@ -134,6 +136,7 @@ async def test_without_a_sibling_that_knows_it_a_pool_is_heard_all_the_same() ->
             publisher.publish(200)
             await changes.until(lambda: held(one.router) == 1)
             assert one.bootstrap.outcomes == {BootstrapOutcome.FAILED: 1}
+    assert f"sibling one cannot tell of storage {KEY}: " in caplog.text
 
 
 async def test_a_pool_that_nobody_uses_any_more_is_not_taken_over() -> None:

@@ -27,9 +27,10 @@ def prose(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The same with a capital at its start and a stop at its end."""
+    """The same with a capital at its start and a stop at its end; a name such as vLLM stays as it is."""
     line = prose(text).rstrip(".;")
-    return f"{line[:1].upper()}{line[1:]}." if line else ""
+    is_name = any(letter.isupper() for letter in line.partition(" ")[0][1:])
+    return f"{line if is_name else line[:1].upper() + line[1:]}." if line else ""
 
 
 def _row(cells: Iterable[str]) -> str:

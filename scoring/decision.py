@@ -26,6 +26,7 @@ class Reason(StrEnum):
     SESSION_MOVED = "session_moved"
     HASHED = "hashed"
     HASHED_IS_FULL = "hashed_is_full"
+    FEWEST_BLOCKS = "fewest_blocks"
     LOAD_ONLY = "load_only"
     NO_CANDIDATE = "no_candidate"
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from scoring.consistent_hash import ConsistentHash
+from scoring.fewest_blocks import FewestBlocks
 from scoring.plain_policies import (
     LeastLoad,
     LongestPrefix,
@@ -27,6 +28,7 @@ class PolicyName(StrEnum):
     PREFIX_ONLY = "prefix_only"
     CONSISTENT_HASH = "consistent_hash"
     SESSION = "session"
+    LINEAR = "linear"
 
 
 _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
@@ -37,6 +39,7 @@ _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
     PolicyName.POWER_OF_TWO: PowerOfTwo,
     PolicyName.PREFIX_ONLY: LongestPrefix,
     PolicyName.CONSISTENT_HASH: ConsistentHash,
+    PolicyName.LINEAR: FewestBlocks,
 }
 
 

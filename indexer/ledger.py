@@ -340,7 +340,7 @@ class RankLedger:
         self._clear_tier(tier, now)
 
     def settle_share(self, now: float) -> None:
-        """Come nearer to a share of the bounds that has shrunk; about once a second."""
+        """Come nearer to a share of the bounds that has shrunk; whenever the rank is told the time."""
         self.claims.settle_share(now)
         self.history.settle_share()
         self.links.settle()

@@ -120,7 +120,7 @@ class RankClaims:
             self.witness.settle(now)
 
     def settle_doubt(self) -> None:
-        """Go on with what losses have left to do; O(1). About once a second."""
+        """Go on with what losses have left to do; O(1). Whenever the rank is told the time."""
         for doubts in self.doubtful.values():
             doubts.proceed(_DOUBTED_AT_ONCE)
 

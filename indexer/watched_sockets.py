@@ -19,8 +19,8 @@ class WatchedSockets:
 
     ZeroMQ's I/O threads serve all sockets of the context, and tell monitors what happens by sends that block: one
     that waits for room, or for somebody who hears it, makes every socket of its thread deaf. So a monitor has no
-    bound (a connection brings a few notices and comes back at most every ``reconnect_s``), and is switched
-    off before its socket closes.
+    bound, and is switched off before its socket closes. A connection brings a few notices; ours comes back at most
+    every ``reconnect_s``, and those of whoever connects to us wait for no more than the next turn.
 
     Args:
         wake: called, on the loop, when something may have arrived at one of them.

@@ -98,7 +98,7 @@ class PoolSources:
         return tuple(self._states.values())
 
     def tick(self, now: float) -> None:
-        """Begin and end to listen where workers have come or gone; about once a second. O(pools).
+        """Begin and end to listen where workers have come or gone; a few times a second. O(pools).
 
         An outage is logged once, when it has lasted for ``UNREACHABLE_S``, and its end.
         """

@@ -43,7 +43,7 @@ class PoolTakeovers:
         self._subscriber.unsubscribe(source)
 
     def tick(self, _now: float) -> None:
-        """Look which pools without events of their own are used; about once a second. O(pools)."""
+        """Look which pools without events of their own are used; a few times a second. O(pools)."""
         used = set(self._index.pools.dump_keys()) - self._speaking
         for key in self._seen - used:
             self._bootstrap.cancel(key)

@@ -9,8 +9,10 @@ from prompt.errors import (
 )
 from prompt.model import PromptModel, PromptTokens
 from prompt.models import PromptModels
+from prompt.prefix_table import PrefixTable, TableLimits
 from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
+from prompt.token_memo import MemoCounts, TokenMemo
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer
 from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, view_request
 
@@ -19,14 +21,18 @@ __all__ = [
     "Api",
     "ChatTemplate",
     "MalformedRequestError",
+    "MemoCounts",
     "NoTokensError",
     "NoTokensReason",
+    "PrefixTable",
     "PromptModel",
     "PromptModelError",
     "PromptModels",
     "PromptTokens",
     "RenderLimits",
     "RequestView",
+    "TableLimits",
+    "TokenMemo",
     "Tokenizer",
     "TokenizerChoice",
     "api_of_path",

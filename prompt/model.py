@@ -18,6 +18,7 @@ with the reference library). Long requests belong in a thread; models are thread
 releases the interpreter's lock.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -28,11 +29,15 @@ from jinja2.exceptions import TemplateSyntaxError
 from prompt.conversation import is_plain
 from prompt.errors import NoTokensError, NoTokensReason, PromptModelError
 from prompt.model_files import DEFAULT_TEMPLATE, TOOL_TEMPLATE, ModelFiles, read_model_files
+from prompt.prefix_table import common_length
 from prompt.single_prompt import packed_ids, refuse_further_content, single_prompt
-from prompt.template import ChatTemplate, common_length
+from prompt.template import ChatTemplate
+from prompt.token_memo import TokenMemo, remembering
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
 from prompt.view import Api, RequestView
 from protocol import EngineKind, TokenBytes
+
+logger = logging.getLogger(__name__)
 
 MAX_TEXT_CHARS = 32 << 20
 """Longest text that is encoded; beyond it a request is routed on load."""
@@ -81,15 +86,27 @@ class PromptModel:
         *,
         tokenizer: TokenizerChoice = TokenizerChoice.AUTO,
         name: str | None = None,
+        memo: TokenMemo | None = None,
     ) -> "PromptModel":
         """Load a model directory; up to seconds for a large vocabulary, so not in an event loop.
+
+        Args:
+            memo: where the tokens of long chats are kept, if the tokenizer allows it (`remembering`).
 
         Raises:
             PromptModelError: a file is missing or not what it should be; the message names it.
         """
         files = read_model_files(directory)
         templates = _compile_templates(directory, files)
-        return cls(name or directory.name, load_tokenizer(files.tokenizer, tokenizer), templates)
+        loaded = load_tokenizer(files.tokenizer, tokenizer)
+        name = name or directory.name
+        if memo is None:
+            return cls(name, loaded, templates)
+        found = remembering(loaded, files.written(), memo)
+        if isinstance(found, str):
+            logger.info("%s: growing chats are encoded anew each time: %s", name, found)
+            return cls(name, loaded, templates)
+        return cls(name, found, templates)
 
     def for_engines(self, engines: Collection[EngineKind]) -> "PromptModel":
         """This model as engines of all these kinds serve it: a chat that they may render differently has

@@ -42,6 +42,11 @@ class ModelFiles:
     special_tokens: Mapping[str, object]
     templates: Mapping[str, str]
 
+    def written(self) -> list[str]:
+        """Texts with all that the templates may write by themselves."""
+        special = [text for text in self.special_tokens.values() if isinstance(text, str)]
+        return [*self.templates.values(), *special] if self.templates else []
+
 
 def read_model_files(directory: Path) -> ModelFiles:
     """Read the small files of a model directory.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from prompt.errors import PromptModelError
 from prompt.model import PromptModel
+from prompt.token_memo import TokenMemo
 from prompt.tokenizer import TokenizerChoice
 
 MAX_NAMES = 256
@@ -18,8 +19,15 @@ class PromptModels:
     added meanwhile may be forgotten, and is loaded again when it is added again.
     """
 
-    def __init__(self, *, tokenizer: TokenizerChoice = TokenizerChoice.AUTO) -> None:
+    def __init__(
+        self,
+        *,
+        tokenizer: TokenizerChoice = TokenizerChoice.AUTO,
+        memo: TokenMemo | None = None,
+    ) -> None:
+        """``memo``: where all of them keep the tokens of long chats; None for nowhere."""
         self._tokenizer = tokenizer
+        self._memo = memo
         self._models: dict[str, tuple[Path, PromptModel]] = {}
         self._faults: dict[str, str] = {}
 
@@ -37,7 +45,9 @@ class PromptModels:
             raise PromptModelError(f"{model_name}: more than {MAX_NAMES} model names")
         path = directory.resolve()
         try:
-            model = self._loaded(path) or PromptModel.load(path, tokenizer=self._tokenizer)
+            model = self._loaded(path) or PromptModel.load(
+                path, tokenizer=self._tokenizer, memo=self._memo
+            )
         except PromptModelError as error:
             self._faults[model_name] = str(error)
             raise

@@ -1,4 +1,4 @@
-"""Proof at load that two tokenizers agree: a fixed corpus, encoded by both, compared id by id.
+"""Proof at load over a fixed corpus, id by id: that two tokenizers agree, that a text may be cut.
 
 The corpus holds what fast tokenizers have been seen to get wrong: composed and decomposed accents, emoji
 sequences, scripts without blanks, runs of blanks and breaks of every kind, digits, code, control
@@ -62,6 +62,24 @@ def first_difference(one: Encoder, other: Encoder, added_tokens: Sequence[str]) 
             if ids != other.encode(text, add_special_tokens=add_special_tokens):
                 return text
     return None
+
+
+class PieceEncoder(Encoder, Protocol):
+    """What texts are cut for."""
+
+    def encode_pieces(self, texts: Sequence[str]) -> tuple[TokenBytes, Sequence[int]]: ...
+
+
+def cuts_change_nothing(encoder: PieceEncoder, tokens: Sequence[str]) -> bool:
+    """Whether the corpus, cut before each of these tokens by turns, encodes as it does in one. O(corpus).
+
+    Args:
+        tokens: at least one.
+    """
+    texts = list(_corpus(tokens))
+    pieces = [f"{tokens[i % len(tokens)]}{text}" for i, text in enumerate(texts)]
+    whole = encoder.encode("".join(pieces), add_special_tokens=False)
+    return encoder.encode_pieces(pieces)[0] == whole
 
 
 def _corpus(added_tokens: Sequence[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ outgrows its limit. At a limit the chat has no tokens (``too_long``) and is rout
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, NoReturn
@@ -27,6 +27,7 @@ from prompt.content_format import content_format
 from prompt.conversation import Conversation, Message, read_conversation
 from prompt.errors import NoTokensError, NoTokensReason
 from prompt.first_item import find_first_item, with_item
+from prompt.prefix_table import common_length
 
 # The blank at the end shows whether the template trims the message.
 _CUT_HERE = "THE-MESSAGE-GOES-ON-HERE "
@@ -154,18 +155,6 @@ class ChatTemplate:
             raise NoTokensError(NoTokensReason.TEMPLATE_FAILED, str(error)) from error
         except _TEMPLATE_FAULTS as error:
             raise NoTokensError(NoTokensReason.TEMPLATE_FAILED, type(error).__name__) from error
-
-
-def common_length(one: Sequence[object], other: Sequence[object]) -> int:
-    """How much two texts, or lists, share from the beginning on. O(length × log length), in slices."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _join(pieces: Iterator[str], max_chars: int) -> str:

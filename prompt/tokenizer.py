@@ -13,11 +13,13 @@ import struct
 from collections.abc import Sequence
 from enum import StrEnum
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
 import tokenizers
 
+from prompt.cut_points import AddedToken
 from prompt.errors import PromptModelError
 from prompt.self_check import first_difference
 from protocol import TokenBytes, pack_tokens
@@ -57,11 +59,23 @@ class Tokenizer(Protocol):
             ValueError: the text holds a lone surrogate, which no tokenizer takes.
         """
 
+    def encode_pieces(self, texts: Sequence[str]) -> tuple[TokenBytes, Sequence[int]]:
+        """Token ids of several texts in a row, no tokens put around any; O(texts).
+
+        Returns:
+            The ids, and at which byte of them those of each text begin.
+
+        Raises:
+            ValueError: a text holds a lone surrogate.
+        """
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of ids, special tokens written out; ids beyond the vocabulary have none."""
 
 
-def load_tokenizer(path: Path, choice: TokenizerChoice = TokenizerChoice.AUTO) -> Tokenizer:
+def load_tokenizer(
+    path: Path, choice: TokenizerChoice = TokenizerChoice.AUTO
+) -> "HfTokenizer | FastTokenizer":
     """Load a ``tokenizer.json`` and choose the library that encodes; the choice is logged by the directory's name.
 
     Raises:
@@ -95,6 +109,8 @@ class HfTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.vocab_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        # With dropout the same text is encoded differently from time to time.
+        self.is_random = bool(getattr(self._tokenizer.model, "dropout", None))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenBytes:
         try:
@@ -105,12 +121,24 @@ class HfTokenizer:
             raise ValueError("the text holds a lone surrogate") from error
         return pack_tokens(encoded[0].ids)
 
+    def encode_pieces(self, texts: Sequence[str]) -> tuple[TokenBytes, Sequence[int]]:
+        try:
+            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except TypeError as error:
+            raise ValueError("a text holds a lone surrogate") from error
+        pieces = [pack_tokens(piece.ids) for piece in encoded]
+        places = list(accumulate(map(len, pieces), initial=0))
+        return TokenBytes(b"".join(pieces)), places[:-1]
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
-    def added_tokens(self) -> list[str]:
-        """Texts that become one token wherever they stand, such as ``<|end|>``."""
-        return [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
+    def added_tokens(self) -> list[AddedToken]:
+        """Those whose text becomes one token wherever it stands, such as ``<|end|>``."""
+        return [
+            AddedToken(token.content, token.normalized, token.single_word, token.lstrip)
+            for token in self._tokenizer.get_added_tokens_decoder().values()
+        ]
 
 
 class _Native(Protocol):
@@ -125,7 +153,8 @@ class _Native(Protocol):
         inputs: list[str],
         add_special_tokens: bool,
     ) -> tuple[bytes, bytes]:
-        """Ids of all inputs as little-endian u32, and where each input's begin."""
+        """Ids of all inputs as little-endian u32, and as little-endian u64 which of them each input's begin
+        at, and the last one's end."""
 
 
 class FastTokenizer:
@@ -139,12 +168,22 @@ class FastTokenizer:
         self._native = native
         self._reference = reference
         self.vocab_size = reference.vocab_size
+        self.is_random = reference.is_random
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenBytes:
         return TokenBytes(self._native.encode_batch_flat([text], add_special_tokens)[0])
 
+    def encode_pieces(self, texts: Sequence[str]) -> tuple[TokenBytes, Sequence[int]]:
+        ids, offsets = self._native.encode_batch_flat(list(texts), add_special_tokens=False)
+        places = struct.unpack(f"<{len(offsets) // 8}Q", offsets)
+        return TokenBytes(ids), [4 * place for place in places[:-1]]
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._reference.decode(token_ids)
+
+    def added_tokens(self) -> list[AddedToken]:
+        """Those whose text becomes one token wherever it stands, such as ``<|end|>``."""
+        return self._reference.added_tokens()
 
 
 def unpack_tokens(tokens: TokenBytes) -> list[int]:
@@ -160,9 +199,8 @@ def _load_fast(path: Path, reference: HfTokenizer) -> FastTokenizer | str:
         return "fastokens is not installed"
     try:
         fast = FastTokenizer(library.Tokenizer.from_file(str(path)), reference)
-        difference = first_difference(
-            fast, reference, reference.added_tokens()[:_MAX_CHECKED_TOKENS]
-        )
+        typed = [token.content for token in reference.added_tokens()[:_MAX_CHECKED_TOKENS]]
+        difference = first_difference(fast, reference, typed)
     except (ValueError, RuntimeError, TypeError, OSError) as error:
         return f"fastokens cannot take this tokenizer: {error}"
     return (

@@ -84,8 +84,13 @@ def _events_missing(look: Look) -> Evidence | None:
         "silent_s": round(silent_s, 1),
         "event_sources": len(book.spec.sources),
     }
-    bound = [source.endpoint for source in sources if source.is_bound]
-    return evidence | {"router_listens_at": bound[0]} if bound else evidence
+    return {**evidence, **_listening(look)}
+
+
+def _listening(look: Look) -> Evidence:
+    """Where the router listens for the rank's engine; nothing where the engine does."""
+    bound = [source.endpoint for source in look.book.sources if source.is_bound]
+    return {"router_listens_at": bound[0]} if bound else {}
 
 
 def _rank_unreachable(look: Look) -> Evidence | None:
@@ -94,7 +99,7 @@ def _rank_unreachable(look: Look) -> Evidence | None:
     if since is None or look.now - since < look.limits.unreachable_s:
         return None
     endpoint = next((source.endpoint for source in look.book.sources), "")
-    return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint}
+    return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint, **_listening(look)}
 
 
 def _rank_unknown(look: Look) -> Evidence | None:
@@ -250,14 +255,16 @@ DETECTORS = (
         _events_missing,
         "Start the engine with KV events on (SGLang and vLLM: --kv-events-config with publisher zmq), "
         "check that the router reaches the endpoint (with router_listens_at in the evidence the engine has to reach "
-        "the router there: name the router's host in its endpoint, open that port), and use SGLang 0.5.15 or later.",
+        "the router there: name the router's host in its endpoint, open that port), name the endpoint in the worker's "
+        "events where the engine does not tell it (vLLM without /kv_event_sources), and use SGLang 0.5.15 or later.",
     ),
     Detector(
         FindingKind.RANK_UNREACHABLE,
         _rank_unreachable,
         "Open the port of the endpoint between the engine and the router: engines publish events on ports of "
         "their own, one a rank; with several hosts the other ranks' ports may be on another host than the "
-        "engine names.",
+        "engine names. With router_listens_at in the evidence the engine has to reach the router there: name the "
+        "router's host in its endpoint, open that port.",
     ),
     Detector(
         FindingKind.RANK_UNKNOWN,

@@ -205,6 +205,14 @@ def test_rank_unreachable() -> None:
         assert fleet.findings() == {}
 
 
+def test_a_rank_that_is_to_connect_and_does_not_is_told_apart() -> None:
+    listened = EventSource(rank("w"), "tcp://*:5557", is_bound=True)
+    fleet = SmallFleet(worker_spec("w", sources=(listened,)))
+    fleet.index.set_connected(rank("w"), fleet.now, is_connected=False)
+    fleet.wait(31.0)
+    assert fleet.findings()["rank_unreachable"]["router_listens_at"] == "tcp://*:5557"
+
+
 def test_a_rank_whose_worker_is_down_is_not_unreachable() -> None:
     fleet = SmallFleet("w")
     fleet.index.set_connected(rank("w"), fleet.now, is_connected=False)

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     HASHED = "hashed"
     HASHED_IS_FULL = "hashed_is_full"
     FEWEST_BLOCKS = "fewest_blocks"
+    IMBALANCED = "imbalanced"
     LOAD_ONLY = "load_only"
     NO_CANDIDATE = "no_candidate"
 

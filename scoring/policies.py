@@ -15,6 +15,7 @@ from scoring.plain_policies import (
 )
 from scoring.policy import Policy
 from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS, SessionAffinity
+from scoring.threshold_switch import ThresholdSwitch
 
 
 class PolicyName(StrEnum):
@@ -29,6 +30,7 @@ class PolicyName(StrEnum):
     CONSISTENT_HASH = "consistent_hash"
     SESSION = "session"
     LINEAR = "linear"
+    SWITCH = "switch"
 
 
 _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
@@ -40,6 +42,7 @@ _POLICIES: dict[PolicyName, Callable[[], Policy]] = {
     PolicyName.PREFIX_ONLY: LongestPrefix,
     PolicyName.CONSISTENT_HASH: ConsistentHash,
     PolicyName.LINEAR: FewestBlocks,
+    PolicyName.SWITCH: ThresholdSwitch,
 }
 
 

@@ -230,7 +230,8 @@ def _clock(hearings: Sequence[Hearing], ahead_s: float | None) -> Iterator[Check
     if lags:
         least, most = min(lag[0] for lag in lags), max(lag[1] for lag in lags)
         evidence = {"least_s": round(least, 6), "most_s": round(most, 6)}
-        text = f"events heard {least * 1e3:,.1f} to {most * 1e3:,.1f} ms after their stamps"
+        low, high = f"{least * 1e3:,.1f}", f"{most * 1e3:,.1f}"
+        text = f"events heard {low if low == high else f'{low} to {high}'} ms after their stamps"
         if least < -MAX_AHEAD_S or most > MAX_LAG_S:
             text = f"{text}: the clocks differ, or the engine is late"
             yield warning(CheckName.CLOCK, text, change, **evidence)

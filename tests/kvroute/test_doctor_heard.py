@@ -212,7 +212,20 @@ def test_only_the_release_that_refills_silently_is_accused(path: Path) -> None:
 )  # fmt: skip
 def test_the_clock_by_live_events(lag_s: float, status: Status) -> None:
     live = batch(2, stored(3), is_live=True, lag_s=lag_s)
-    assert checks([*WHOLE, live])["clock"].status is status
+    clock = checks([*WHOLE, live])["clock"]
+    assert (clock.status, clock.text.partition(" ms")[0]) == (
+        status,
+        f"events heard {lag_s * 1e3:,.1f}",
+    )
+
+
+def test_the_clock_by_live_events_of_several_lags() -> None:
+    live = [
+        batch(2 + i, stored(3 + i), is_live=True, lag_s=lag_s) for i, lag_s in enumerate((0.1, 0.2))
+    ]
+    assert (
+        checks([*WHOLE, *live])["clock"].text == "events heard 100.0 to 200.0 ms after their stamps"
+    )
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ class CacheGroups:
             is_claiming = makes_prefix_claims(kind, sliding_window)
         if is_claiming:
             group = self.open(index)
-            self._skips[ClaimSkip.TOO_MANY_GROUPS] += group is None
+            if group is None:
+                self._skips[ClaimSkip.TOO_MANY_GROUPS] += 1
             return group
         unknown = is_claiming is None
         self._skips[ClaimSkip.UNKNOWN_GROUP_KIND if unknown else ClaimSkip.SPARSE_GROUP] += 1

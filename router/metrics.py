@@ -23,6 +23,7 @@ from router.pool_sources import PoolSources
 from router.registry import Registry
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
+from router.worker_record import WorkerState
 from scoring import Planner
 
 
@@ -165,9 +166,9 @@ class RouterCollector(Collector):
 
     def _workers(self) -> Iterator[Metric]:
         records = self._sources.registry.records()
-        states: dict[str, int] = {}
+        states = dict.fromkeys(WorkerState, 0)
         for record in records:
-            states[record.state] = states.get(record.state, 0) + 1
+            states[record.state] += 1
         yield gauges("workers", "Workers by state.", ("state",), by_one(states))
         opened = [((record.worker,), record.breaker.num_opened) for record in records]
         yield counter("breaker_opened", "Times a breaker opened.", ("worker",), opened)

@@ -29,6 +29,7 @@ from protocol import (
 from router.counters import DataCounters
 from router.metrics import MetricSources, exposition, scrape
 from router.ticker import Ticker
+from router.worker_record import WorkerState
 from tests.router.brains import TestFleet, fleet, source
 
 RANK = Rank(WorkerId("w0"))
@@ -185,6 +186,19 @@ def test_every_finding_and_trust_has_a_series_and_those_there_are_count() -> Non
     assert sum(findings.values()) == 2
     trust = {one: samples["kvroute_ranks", (("trust", str(one)),)] for one in Trust}
     assert sum(trust.values()) == 2
+
+
+def test_every_state_of_a_worker_has_a_series() -> None:
+    """One that ends with the last worker of a state shows its last figure where it is summed or alerted on."""
+    with fleet() as one:
+        before = samples_of(one)
+        one.learn(sources=())
+        after = samples_of(one)
+    states = {state: ("kvroute_workers", (("state", str(state)),)) for state in WorkerState}
+    serving = states[WorkerState.SERVING]
+    assert sum(before[one] for one in states.values()) == 0
+    assert [after[one] for one in states.values() if one != serving] == [0] * (len(states) - 1)
+    assert after[serving] == 1
 
 
 def test_all_ranks_with_a_finding_count_though_few_are_named() -> None:

@@ -20,6 +20,7 @@ from functools import partial
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from indexer.queue_room import QueueRoom
 from indexer.replay_conversation import AddressOf, ReplayConversation, unknown_address
 from indexer.socket_limits import SocketLimits
 from indexer.source_sockets import Change
@@ -167,6 +168,7 @@ class Listener:
         self._sockets = WatchedSockets(context, limits, self._drain)
         try:
             self._live = self._sockets.open(zmq.SUB, endpoint, limits.live_hwm)
+            self._room = QueueRoom(self._live, limits.live_hwm, limits.live_bytes)
             self._live.set(zmq.IPV6, 1)  # a wildcard stands for both families
             self._monitor = self._sockets.monitor(self._live, name, _EVENTS)
             self._live.bind(endpoint)
@@ -222,13 +224,17 @@ class Listener:
     def _receive(self) -> tuple[list[tuple[int, list[bytes]]], bool]:
         """Messages with their connections, and whether that were all."""
         received: list[tuple[int, list[bytes]]] = []
-        while len(received) < self.limits.messages_per_turn:
+        limits, size_bytes = self.limits, 0
+        while len(received) < limits.messages_per_turn and size_bytes < limits.turn_bytes:
             try:
                 frames = self._live.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return received, True
             connection = frames[0].get(zmq.SRCFD)
             received.append((int(connection), [frame.bytes for frame in frames]))
+            size = sum(map(len, frames))
+            size_bytes += size
+            self._room.note(size)
         return received, False
 
     def _follow_connections(self) -> None:

@@ -18,10 +18,10 @@ class SocketLimits:
             their number when its sockets open. They queue only while the loop is behind or a worker is taken over
             from a sibling; 10^6 batches of one decode step and 1 KB each are 1 GB.
         live_bytes: of them, of one source, by the longest that came of late; at the bound it is as with ``live_hwm``.
-            At least one message fits.
+            At least one message fits. At a port that is listened to, of one connection.
         replay_hwm: the same for replies. Beyond it the publisher drops, which shows as a hole.
         replay_bytes: of them, likewise.
-        turn_bytes: what one source may take in one go; a message fits always.
+        turn_bytes: what one source, or all that are listened to at one port, may take in one go; a message fits always.
         max_message_bytes: of one frame; a larger one breaks the connection, which is made anew within twice
             ``reopen_s`` and counted as ``given_up``. The batch is missing then, and lost where its replay is
             as large.

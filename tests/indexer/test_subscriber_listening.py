@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import zmq
@@ -11,6 +12,7 @@ from indexer import ForgetReason, SocketLimits, StreamLimits, Trust
 from indexer.listener import HeardSource, Listener, topic_parts
 from indexer.source_sockets import Change
 from protocol import EventSource, Rank, WorkerId
+from tests.indexer.loopback import Changes
 from tests.indexer.raw_publisher import RawPublisher, buffered, payload
 from tests.indexer.running_fleet import QUICK, Fleet, running
 
@@ -322,6 +324,28 @@ async def test_what_waits_for_one_source_is_bounded_by_bytes() -> None:
         assert [is_kept(400), is_kept(400), is_kept(400), is_kept(200)] == [True, True, False, True]
         heard.close()
         listener.close()
+
+
+async def test_long_messages_are_taken_a_few_at_a_time_and_wait_at_whoever_connects() -> None:
+    """What waits at a listened socket is bounded by bytes as at any other."""
+    changes, long_bytes = Changes(), 64 << 10
+    limits = replace(QUICK, live_bytes=8 * long_bytes, turn_bytes=2 * long_bytes)
+    with zmq.Context() as context:
+        listener = Listener(context, free_endpoint(), limits, "bound-0")
+        heard = HeardSource(listener, source("w", listener.endpoint), lambda _: changes.note())
+        publisher = RawPublisher(changes, connect=[listener.endpoint])
+        await changes.until(lambda: publisher.num_subscribers > 0)
+        publisher.send(0, bytes(long_bytes), b"kv@w")
+        await changes.until(lambda: heard.connection is not None)
+        assert listener._room.num_messages <= limits.live_bytes // long_bytes
+        for seq in range(1, 200):
+            publisher.send(seq, bytes(long_bytes), b"kv@w")
+        listener._live.poll(10_000)
+        received, _ = listener._receive()
+        assert 1 <= len(received) <= 2
+        heard.close()
+        listener.close()
+        publisher.close()
 
 
 async def test_a_connection_that_brings_nothing_is_none() -> None:

@@ -9,7 +9,7 @@ from prompt.errors import (
 )
 from prompt.model import PromptModel, PromptTokens
 from prompt.models import PromptModels
-from prompt.prefix_table import PrefixTable, TableLimits
+from prompt.prefix_table import PrefixTable, TableLimits, chunk_names
 from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.token_memo import MemoCounts, TokenMemo
@@ -37,6 +37,7 @@ __all__ = [
     "TokenizerChoice",
     "api_of_path",
     "bundled_model_dir",
+    "chunk_names",
     "computes_whole_prompt",
     "given_tokens",
     "load_tokenizer",

@@ -27,6 +27,7 @@ from scoring.brain import (
 from scoring.counters import PlannerCounters
 from scoring.decision import Decision, Exclusion, Reason
 from scoring.decision_log import DecisionLog
+from scoring.key_memo import KeyMemo
 from scoring.load import RankLoad
 from scoring.open_plan import OpenPlan, is_covered, open_plan, speed_sample
 from scoring.open_plans import OpenPlans
@@ -55,6 +56,7 @@ class PlannerLimits:
         max_plan_age_s: a plan that nobody finished is given up by `Planner.tick`, and counted.
         max_sessions: whose ranks the policy ``session`` remembers; the one that is idle longest goes.
         max_session_idle_s: a session that comes back after more than that is a new one.
+        key_memo_bytes: tokens and block keys of long prompts that may grow; those that were not seen the longest go.
     """
 
     max_workers: int = 1_024
@@ -63,6 +65,7 @@ class PlannerLimits:
     max_plan_age_s: float = 4 * 3_600.0
     max_sessions: int = MAX_SESSIONS
     max_session_idle_s: float = MAX_IDLE_S
+    key_memo_bytes: int = 64 << 20
 
 
 class Planner:
@@ -96,7 +99,7 @@ class Planner:
         self._timer = timer
         self._index = GuardedIndex(index)
         self._rates = RateTable(engine_model, configured)
-        self._scale = Scale(self._index, self._rates, timer)
+        self._scale = Scale(self._index, self._rates, timer, KeyMemo(limits.key_memo_bytes))
         self._table = WorkerTable(limits.max_workers)
         self._log = DecisionLog(limits.max_decisions)
         self._counters = PlannerCounters(index_failures=self._index.failures)

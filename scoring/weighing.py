@@ -13,6 +13,7 @@ from protocol import BlockKey, num_tokens
 from scoring.brain import PlanRequest
 from scoring.cost import ANSWER_TOKENS, NO_HIT, PromptCost, price, prompt_cost, usable_hit
 from scoring.decision import Exclusion
+from scoring.key_memo import KeyMemo
 from scoring.prefix_index import GuardedIndex
 from scoring.ranking import Option
 from scoring.rates import CostRates, RateTable
@@ -25,9 +26,11 @@ Timer = Callable[[], int]
 class TimedPrompt(Prompt):
     """A prompt that knows how long its keys took to make, and whether its reuse proves anything."""
 
-    __slots__ = ("_timer", "is_recomputed", "keys_ns")
+    __slots__ = ("_memo", "_timer", "is_recomputed", "keys_ns")
 
-    def __init__(self, request: PlanRequest, resolution: Resolution, timer: Timer) -> None:
+    def __init__(
+        self, request: PlanRequest, resolution: Resolution, timer: Timer, memo: KeyMemo
+    ) -> None:
         assert request.tokens is not None
         assert resolution.model is not None
         super().__init__(
@@ -39,14 +42,16 @@ class TimedPrompt(Prompt):
         )
         self.is_recomputed = request.is_recomputed
         self._timer = timer
+        self._memo = memo
         self.keys_ns = 0
 
     def keys(self, block_size: int, *, is_eagle: bool = False) -> list[BlockKey]:
-        """Keys of the prompt's full blocks; O(tokens) once a block size, then O(1)."""
+        """Keys of the prompt's full blocks; O(tokens) once a block size, new ones hashed, then O(1)."""
         found = self._keys.get((block_size, is_eagle))
         if found is None:
             started = self._timer()
-            found = super().keys(block_size, is_eagle=is_eagle)
+            found = self._memo.keys(self.tokens, block_size, is_eagle=is_eagle)
+            self._keys[block_size, is_eagle] = found
             self.keys_ns += self._timer() - started
         return found
 
@@ -79,13 +84,14 @@ class Scale:
     index: GuardedIndex
     rates: RateTable
     timer: Timer
+    keys: KeyMemo
 
     def weigh(self, request: PlanRequest, resolution: Resolution, now: float) -> Weighing:
         """Weigh a request. Changes nothing. O(ranks) and one lookup."""
         tokens = request.tokens
         length = None if tokens is None else num_tokens(tokens)
         has_keys = length is not None and resolution.model is not None
-        prompt = TimedPrompt(request, resolution, self.timer) if has_keys else None
+        prompt = TimedPrompt(request, resolution, self.timer, self.keys) if has_keys else None
         weighing = Weighing(request, resolution, prompt, length)
         eligible = _eligible(weighing)
         if eligible:

@@ -5,7 +5,7 @@ help, where they are not broken in their middle.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
@@ -88,14 +88,17 @@ def _say_choices(callback: Callable[..., object]) -> None:
     """Say the words of each choice in its help, once."""
     for hint in get_type_hints(callback, include_extras=True).values():
         kind, *described = get_args(hint) or (hint,)
-        kinds = [
-            one
-            for one in (kind, *get_args(kind))
-            if isinstance(one, type) and issubclass(one, Enum)
-        ]
+        kinds = [one for one in _parts(kind) if isinstance(one, type) and issubclass(one, Enum)]
         for info in described:
             if kinds and isinstance(info, OptionInfo) and info.metavar is None:
                 info.metavar = "WORD"
                 says, bracket, default = (info.help or "").partition(" [default: ")
                 words = ", ".join(str(one.value) for one in kinds[0])
                 info.help = f"{says.rstrip('.')}: {words}.{bracket}{default}"
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """A type and those that it is made of, as of a list or where it may be left out."""
+    yield hint
+    for one in get_args(hint):
+        yield from _parts(one)

@@ -52,9 +52,10 @@ def chat(
     max_tokens: int | None,
     *,
     is_streaming: bool = True,
+    user: str | None = None,
 ) -> tuple[str, bytes]:
-    """Path and body of a chat."""
-    fields = {"model": model, "messages": messages}
+    """Path and body of a chat; ``user`` names who has it."""
+    fields = {"model": model, "messages": messages} | ({} if user is None else {"user": user})
     return "/v1/chat/completions", _body(fields, max_tokens, is_streaming)
 
 

@@ -6,6 +6,7 @@
                                        ├ question 2                                  all at once
                                        └ question 3
 
+Each chat has a user of its own, whom its requests name; those of a burst name nobody.
 Apps are chosen by popularity (the n-th in 1/n of the cases of the first). Answers are written into the
 workload, so a run is the same whatever the servers say. Everything follows from the seed.
 """
@@ -140,7 +141,8 @@ class _Writer:
         requests: list[TimedRequest] = []
         for _ in range(num_turns):
             messages.append(_message("user", self._write(self._vary(spec.turn_words))))
-            requests.append(self._request(at_s, messages, f"chat-{index}"))
+            name = f"chat-{index}"
+            requests.append(self._request(at_s, messages, name, user=name))
             messages.append(_message("assistant", self._write(self._vary(spec.answer_words))))
             at_s += rng.expovariate(1 / spec.think_s) if spec.think_s else 0.0
         return requests
@@ -165,8 +167,10 @@ class _Writer:
         (app,) = self._rng.choices(self._apps, cum_weights=self._popularity)
         return _message("system", app)
 
-    def _request(self, at_s: float, messages: Sequence[Message], group: str) -> TimedRequest:
-        path, body = chat(self._model, messages, self._spec.max_tokens)
+    def _request(
+        self, at_s: float, messages: Sequence[Message], group: str, *, user: str | None = None
+    ) -> TimedRequest:
+        path, body = chat(self._model, messages, self._spec.max_tokens, user=user)
         return TimedRequest(at_s, path, body, group)
 
     def _vary(self, num_words: int) -> int:

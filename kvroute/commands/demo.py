@@ -22,8 +22,10 @@ from loadgen import (
     verdict,
 )
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
+from scoring import PolicyName
 
-POLICIES = ("round_robin", "cost")
+POLICIES = (PolicyName.ROUND_ROBIN, PolicyName.COST)
+_POLICIES_A_TABLE = 4  # as wide as a terminal
 _FLEET, _WORKLOAD = ComparisonSpec(), WorkloadSpec()
 _FLAGS = {"num_requests": "--requests", "duration_s": "--duration-s", "think_s": "--think-s"}
 
@@ -35,6 +37,10 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     *,
+    policy: Annotated[
+        list[PolicyName] | None,
+        typer.Option(help="Repeat for each to be compared, in order. [default: round_robin, cost]"),
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Simulated engines.")
     ] = _FLEET.num_workers,
@@ -50,11 +56,11 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
-    """Run one workload under round_robin and under cost, each from cold caches, and compare.
+    """Run one workload under several policies, each from cold caches, and compare.
 
     Real processes and sockets: simulated engines that publish KV events, and the router in front of them.
     Chats of several turns, shared system prompts, bursts over one document; the engines' pools are small,
-    so that prefixes are found on GPU and in pinned host memory.
+    so that prefixes are found on GPU and in pinned host memory. Turns of a chat name it as their user.
     """
     try:
         spec = WorkloadSpec(num_requests=requests, duration_s=duration_s, think_s=think_s)
@@ -62,13 +68,17 @@ def demo(
         refuse(f"{_FLAGS.get(error.field, error.field)}: {error.what}")
     vocabulary = Vocabulary(PromptModel.load(bundled_model_dir()))
     workload = synthesise(spec, vocabulary.words, BUNDLED_MODEL_NAME, seed=seed)
+    policies = [name.value for name in dict.fromkeys(policy or POLICIES)]
     try:
-        runs = run(_with_progress(ComparisonSpec(num_workers=workers), workload))
+        runs = run(_with_progress(policies, ComparisonSpec(num_workers=workers), workload))
     except (ChildError, ControlPortError) as error:
         fail(error)
     console = console_beside(json_file)
-    console.print(comparison_table(runs))
-    console.print(verdict(runs), highlight=False)
+    for first in range(0, len(policies), _POLICIES_A_TABLE):
+        shown = policies[first : first + _POLICIES_A_TABLE]
+        console.print(comparison_table({name: runs[name] for name in shown}))
+    if len(runs) > 1:
+        console.print(verdict(runs), highlight=False)
     write_json(json_file, {"policies": {name: one.to_json() for name, one in runs.items()}})
     errors = sum(one.load.errors for one in runs.values())
     if errors:
@@ -76,11 +86,11 @@ def demo(
 
 
 async def _with_progress(
-    spec: ComparisonSpec, workload: list[TimedRequest]
+    policies: list[str], spec: ComparisonSpec, workload: list[TimedRequest]
 ) -> dict[str, PolicyRun]:
     with progress() as bars:
         tasks = {
-            policy: bars.add_task(policy, start=False, total=len(workload)) for policy in POLICIES
+            policy: bars.add_task(policy, start=False, total=len(workload)) for policy in policies
         }
 
         def on_start(policy: str) -> None:
@@ -89,4 +99,4 @@ async def _with_progress(
         def on_answer(policy: str, _: Answer) -> None:
             bars.advance(tasks[policy])
 
-        return await compare(POLICIES, spec, workload, on_start=on_start, on_answer=on_answer)
+        return await compare(policies, spec, workload, on_start=on_start, on_answer=on_answer)

@@ -121,6 +121,7 @@ MISTAKES = [
     (("serve", "--control-host", "0.0.0.0"), "control_token"),
     (("serve", "--config", "/nowhere.yaml"), "/nowhere.yaml"),
     (("demo", "--workers", "0"), "--workers"),
+    (("demo", "--policy", "best"), "--policy"),
     (("demo", "--requests", "3"), "--requests: at least 16"),
     (("demo", "--duration-s", "0"), "--duration-s"),
     (("demo", "--think-s", "-1"), "--think-s"),

@@ -52,6 +52,12 @@ def test_turns_grow_out_of_each_other() -> None:
             assert messages(other)[-1]["role"] == "user"
 
 
+def test_a_chat_names_its_user_and_a_burst_nobody() -> None:
+    for request in synthesise(SPEC, WORDS, "m"):
+        named = request.group if request.group.startswith("chat") else None
+        assert orjson.loads(request.body).get("user") == named
+
+
 def test_bursts_share_all_but_the_question_and_come_at_once() -> None:
     groups = by_group(synthesise(SPEC, WORDS, "m"))
     bursts = [requests for group, requests in groups.items() if group.startswith("burst")]

@@ -25,10 +25,15 @@ def pages(events: Sequence[KvEvent]) -> list[Page]:
 
 class Announced:
     """Folds events strictly: a store of what is there, a removal of what is not, or a store whose
-    parent is nowhere is an error."""
+    parent is nowhere, or not the page before it, is an error."""
 
     def __init__(self) -> None:
         self.held: dict[str | None, set[EngineHash]] = {"GPU": set(), "CPU_PINNED": set()}
+        self._before: dict[EngineHash, EngineHash | None] = {}
+
+    def know(self, chain: Sequence[EngineHash], before: EngineHash | None = None) -> None:
+        """These pages follow one another; ``before`` is the one before the first, None at the start of a prompt."""
+        self._before.update(zip(chain, (before, *chain), strict=False))
 
     def hear(self, events: Sequence[KvEvent]) -> None:
         """Fold one batch."""
@@ -37,6 +42,7 @@ class Announced:
                 case BlockStored(hashes, parent, medium=medium):
                     assert parent is None or any(parent in held for held in self.held.values())
                     assert Counter(hashes).most_common(1)[0][1] == 1
+                    assert [self._before[one] for one in hashes] == [parent, *hashes[:-1]]
                     assert not self.held[medium] & set(hashes), "stored twice"
                     self.held[medium] |= set(hashes)
                 case BlockRemoved(hashes, medium):

@@ -3,6 +3,7 @@
 from protocol import KvEvent
 from tests.worker.tree.announced import Announced
 from worker.tree import CacheKey, LoadBack, Node, TreeConfig, TreeCore
+from worker.tree.page_hash import chain_digests, namespace_of, split_pages
 
 ADAPTERS = {"a": "adapter"}
 NAMESPACES = [(None, None), (None, "salt"), ("a", None), ("a", "salt")]
@@ -24,7 +25,9 @@ class Life:
         tokens = [symbol for symbol in run for _ in range(size)]
         tokens += [7] * (extra + int(self.core.config.is_eagle))
         extra_key, salt = NAMESPACES[namespace]
-        return CacheKey(tuple(tokens), extra_key, salt)
+        key = CacheKey(tuple(tokens), extra_key, salt)
+        self.announced.know([page.event_hash for page in self.core.page_hashes(key)])
+        return key
 
     def insert(self, key: CacheKey, priority: int = 0) -> None:
         """Cache a key with slots from the pool, unless the pool cannot hold it."""
@@ -67,6 +70,18 @@ class Life:
         if self.core.reserve_host(num_tokens):
             self.core.lock_host(node)
             self.anchored.append((node, key))
+            self._know_below(node, key)
+
+    def _know_below(self, anchor: Node, key: CacheKey) -> None:
+        """The pages of a key that follows an anchor, which may hold less than was looked for."""
+        if anchor.is_root:
+            return
+        config, (extra_key, salt) = self.core.config, (key.extra_key, key.cache_salt)
+        pages = split_pages(key.tokens, config.page_size, is_eagle=config.is_eagle)
+        digests = [anchor.event_digests[-1], *chain_digests(pages, anchor.event_digests[-1])]
+        named = namespace_of(config, extra_key, salt)
+        before, *chain = [named.event_hash(digest) for digest in digests]
+        self.announced.know(chain, before)
 
     def refill(self, index: int) -> None:
         """Refill below an anchor chosen earlier, whatever has become of it."""

@@ -82,3 +82,27 @@ def test_computing_a_tombstone_anew_makes_it_whole() -> None:
     core.insert(key(1, 2, 3, 4, 5, 6))
     assert core.match(key(1, 2, 3, 4, 5, 6)).tokens == 6
     assert told(core) == []
+
+
+def test_the_last_window_of_a_new_prompt_is_kept_apart() -> None:
+    core = make(host_tokens=None, sliding_window=4)
+    core.insert(key(1, 2, 3, 4, 5, 6))
+    core.take_events()
+    freed = core.evict_window(1)
+    assert (freed.device_tokens, freed.window_tokens) == (0, 2)
+    assert told(core) == []
+    assert core.match(key(1, 2, 3, 4, 5, 6)).tokens == 6
+
+
+def test_a_match_uses_its_window_and_a_page_before() -> None:
+    core = make(host_tokens=None, sliding_window=2)
+    for length in (2, 4, 6):
+        core.insert(key(*range(length)))
+    core.insert(key(9, 9))
+    core.match(key(*range(6)))
+    core.take_events()
+    core.evict_window(2)
+    assert told(core) == []  # the first page, which is inside
+    core.evict_window(2)
+    assert told(core) == [("-", GPU, [1])]
+    assert core.match(key(9, 9)).tokens == 0

@@ -14,9 +14,9 @@ from hypothesis.stateful import (
 
 from tests.worker.tree.announced import pages
 from tests.worker.tree.life import ADAPTERS, Life
-from worker.tree import EvictionPolicy, HashFormat, TreeConfig, WritePolicy
+from worker.tree import EvictionPolicy, HashFormat, HostMode, TreeConfig, WritePolicy
 
-configs = st.builds(
+tiered = st.builds(
     TreeConfig,
     page_size=st.sampled_from([1, 2, 4, 64, 512]),
     device_tokens=st.integers(2, 16),  # pages, until the size of a page is known
@@ -25,10 +25,18 @@ configs = st.builds(
     write_through_threshold=st.one_of(st.none(), st.integers(1, 3)),
     load_back_threshold=st.sampled_from([0, 10]),
     eviction_policy=st.sampled_from(EvictionPolicy),
+    host_mode=st.sampled_from([HostMode.CACHE] * 3 + [HostMode.BUFFER_ONLY]),
     hash_format=st.sampled_from(HashFormat),
     is_eagle=st.booleans(),
     adapters=st.just(ADAPTERS),
 )
+windowed = st.builds(
+    lambda config, window: replace(config, host_tokens=None, sliding_window=window),
+    tiered,
+    st.integers(1, 20),
+)
+configs = st.one_of(tiered, tiered, windowed)
+namespaces = st.integers(0, 3)
 runs = st.lists(st.integers(0, 1), min_size=1, max_size=6)
 lengths = st.integers(0, 40)
 
@@ -44,7 +52,7 @@ def sized(config: TreeConfig) -> TreeConfig:
 
 
 class CoreMachine(RuleBasedStateMachine):
-    """Any policy, page size and pool size, with copies that stay in flight for a while."""
+    """Any policy, page size, pool size, namespace and component, with copies that stay in flight for a while."""
 
     @initialize(config=configs)
     def build(self, config: TreeConfig) -> None:
@@ -54,24 +62,22 @@ class CoreMachine(RuleBasedStateMachine):
     def make(self, config: TreeConfig) -> list[Life]:
         return [Life(config)]
 
-    @rule(
-        run=runs, namespace=st.integers(0, 3), extra=st.integers(0, 3), priority=st.integers(0, 2)
-    )
+    @rule(run=runs, namespace=namespaces, extra=st.integers(0, 3), priority=st.integers(0, 2))
     def insert(self, run: list[int], namespace: int, extra: int, priority: int) -> None:
         for life in self.lives:
             life.insert(life.key(run, namespace, extra), priority)
 
-    @rule(run=runs, extra=st.integers(0, 3), more=st.integers(0, 8))
-    def insert_owned(self, run: list[int], extra: int, more: int) -> None:
+    @rule(run=runs, namespace=namespaces, extra=st.integers(0, 3), more=st.integers(0, 8))
+    def insert_owned(self, run: list[int], namespace: int, extra: int, more: int) -> None:
         for life in self.lives:
-            life.insert_owned(life.key(run, 0, extra), more)
+            life.insert_owned(life.key(run, namespace, extra), more)
 
-    @rule(run=runs, namespace=st.integers(0, 3))
+    @rule(run=runs, namespace=namespaces)
     def load_back(self, run: list[int], namespace: int) -> None:
         for life in self.lives:
             life.load_back(life.key(run, namespace))
 
-    @rule(run=runs, namespace=st.integers(0, 3))
+    @rule(run=runs, namespace=namespaces)
     def cycle(self, run: list[int], namespace: int) -> None:
         for life in self.lives:
             life.cycle(life.key(run, namespace))
@@ -88,7 +94,7 @@ class CoreMachine(RuleBasedStateMachine):
         for life in self.lives:
             life.acknowledge()
 
-    @rule(run=runs, namespace=st.integers(0, 3), cut=st.integers(0, 8))
+    @rule(run=runs, namespace=namespaces, cut=st.integers(0, 8))
     def anchor(self, run: list[int], namespace: int, cut: int) -> None:
         for life in self.lives:
             life.anchor(run, namespace, cut)
@@ -110,10 +116,16 @@ class CoreMachine(RuleBasedStateMachine):
         for life in self.lives:
             life.core.evict_host(num_tokens)
 
-    @rule(run=runs)
-    def lock(self, run: list[int]) -> None:
+    @precondition(lambda self: any(life.core.config.sliding_window for life in self.lives))
+    @rule(num_tokens=lengths)
+    def evict_window(self, num_tokens: int) -> None:
         for life in self.lives:
-            life.lock(life.key(run))
+            life.core.evict_window(num_tokens)
+
+    @rule(run=runs, namespace=namespaces)
+    def lock(self, run: list[int], namespace: int) -> None:
+        for life in self.lives:
+            life.lock(life.key(run, namespace))
 
     @precondition(lambda self: any(life.locked for life in self.lives))
     @rule(index=st.integers(0, 9))
@@ -121,10 +133,10 @@ class CoreMachine(RuleBasedStateMachine):
         for life in self.lives:
             life.unlock(index)
 
-    @rule(run=runs)
-    def back_up(self, run: list[int]) -> None:
+    @rule(run=runs, namespace=namespaces)
+    def back_up(self, run: list[int], namespace: int) -> None:
         for life in self.lives:
-            life.back_up(life.key(run))
+            life.back_up(life.key(run, namespace))
 
     @rule(is_due=st.integers(0, 9))
     def reset(self, is_due: int) -> None:

@@ -28,7 +28,7 @@ sleep 1
 ```
 
 ```sh
-curl --silent --fail http://127.0.0.1:8081/query --header 'Content-Type: application/json' \\
+curl --silent --fail --write-out '\\n' http://127.0.0.1:8081/query --header 'Content-Type: application/json' \\
   --data "{\\"model\\": \\"kvroute-sim\\", \\"token_ids\\": [$IDS], \\"instance_id\\": \\"127.0.0.1:8001\\"}"
 ```
 

@@ -8,7 +8,7 @@ A rank has one publisher: one that was ever connected speaks for its own rank. W
 under that number is counted, and is of that other one's own rank: engines number their ranks from 0 on each host.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from indexer.actions import ForgetReason, RequestReplay
@@ -166,6 +166,13 @@ class Intake:
             if status is not None:
                 return status
         return None
+
+    def resets(self, worker: WorkerId) -> Mapping[int, int]:
+        """How often each rank of a worker that was heard has begun anew; of two streams the first one's. O(ranks)."""
+        found: dict[int, int] = {}
+        for feed in reversed(self._by_worker.get(worker, ())):
+            found |= feed.resets
+        return found
 
     def statuses(self) -> list[StreamStatus]:
         """Snapshots of all streams."""

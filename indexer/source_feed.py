@@ -6,11 +6,12 @@ lowest number that any waiting stream wants; a stream that wants another one wai
 nobody is left in it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from indexer.actions import Apply, Forget, ForgetReason, RecordLoss, RequestReplay, StreamAction
 from indexer.claim_sink import ClaimSink
 from indexer.heard_batch import HeardBatch
+from indexer.presumed_rank import is_guessed, presumed_rank
 from indexer.replay_ending import ReplayEnding
 from indexer.shared_replay import SharedReplay
 from indexer.source_counters import SourceCounters
@@ -231,6 +232,15 @@ class SourceFeed:
             counters=stream.counters.copy(),
         )
 
+    @property
+    def resets(self) -> Mapping[int, int]:
+        """How often each rank that was heard has begun anew. O(ranks)."""
+        return {
+            dp_rank: stream.counters.num_resets
+            for dp_rank, stream in self._streams.items()
+            if stream.position.last_seq is not None
+        }
+
     def _on_reply(self, conversation: SharedReplay, heard: HeardBatch, now: float) -> None:
         dp_rank = self._rank_of(heard)
         if dp_rank is None:
@@ -247,7 +257,9 @@ class SourceFeed:
         if dp_rank not in conversation.ranks:
             self.counters.stray_replies += 1
             return
-        if self._is_guessed(dp_rank, heard):  # it is heard as nobody's, and proves no restart
+        is_unreadable = heard.batch is None
+        if is_unreadable and is_guessed(self._streams, heard, dp_rank):
+            # it is heard as nobody's, and proves no restart
             conversation.keep(heard)
             self._hear_nobodys(conversation, dp_rank, heard.seq + 1, now)
             return
@@ -280,7 +292,7 @@ class SourceFeed:
     def _rank_of(self, heard: HeardBatch) -> int | None:
         """The rank that a message belongs to; None where it is refused, or nobody knows."""
         if heard.batch is None:
-            return self._rank_of_unreadable(heard)
+            return presumed_rank(self._streams, heard, self.own_rank)
         dp_rank = heard.batch.dp_rank
         if dp_rank is None or dp_rank == self.own_rank:
             return self.own_rank
@@ -291,31 +303,6 @@ class SourceFeed:
             self.counters.misnamed_ranks += 1
             return self.own_rank
         return dp_rank
-
-    def _rank_of_unreadable(self, heard: HeardBatch) -> int | None:
-        """It names nobody: the one that has accounted for it before, the only rank heard so far, or the only
-        one that expects the number.
-
-        Where that leaves several, a gap will show whose it was.
-        """
-        speaking = {r: s.position for r, s in self._streams.items() if s.position.num_applied}
-        if not speaking:
-            return self.own_rank
-        known = [r for r in speaking if speaking[r].ring.compare(heard.seq, heard.payload)]
-        if known:
-            return known[0]
-        expecting = [r for r in speaking if len(speaking) == 1 or speaking[r].expected == heard.seq]
-        if len(expecting) == 1:
-            return expecting[0]
-        return None
-
-    def _is_guessed(self, dp_rank: int, heard: HeardBatch) -> bool:
-        """Whether a message that cannot be read may as well be of another rank that has been heard."""
-        if heard.batch is not None or self._streams[dp_rank].position.ring.compare(
-            heard.seq, heard.payload
-        ):
-            return False
-        return any(s.position.num_applied for r, s in self._streams.items() if r != dp_rank)
 
     def _new_stream(self) -> EventStream:
         return EventStream(self._source.replay_endpoint is not None, self._limits)

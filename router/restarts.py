@@ -9,12 +9,8 @@ from protocol import Rank, WorkerSpec
 
 def count_restarts(intake: Intake, spec: WorkerSpec) -> Mapping[Rank, int]:
     """Restarts noticed so far, of each rank that was heard; O(ranks)."""
-    found = ((rank, intake.status(rank)) for rank in spec.ranks)
-    return {
-        rank: status.counters.num_resets
-        for rank, status in found
-        if status is not None and status.last_seq is not None
-    }
+    resets = intake.resets(spec.worker)
+    return {Rank(spec.worker, r): resets[r] for r in spec.dp_ranks if r in resets}
 
 
 def is_heard_already(

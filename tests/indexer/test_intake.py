@@ -166,6 +166,22 @@ def test_a_source_that_comes_back_begins_anew() -> None:
     )
 
 
+def test_resets_are_counted_by_rank_of_those_that_were_heard() -> None:
+    sources = [EventSource(Rank(WorkerId("w"), i), f"tcp://w:{i + 1}") for i in range(3)]
+    intake = Intake(SetSink())
+    for one in sources:
+        intake.add_source(one, 0.0)
+        intake.on_connected(one, 0.0)
+    for num_resets, one in enumerate(sources[:2]):
+        for process in range(1 + num_resets):
+            for seq in range(2):
+                batch = EventBatch(float(process), [_stored(seq)], one.rank.dp_rank)
+                message = LiveMessage(b"", seq, encode_batch(batch))
+                intake.on_live(one, live_frames(message), 1.0)
+    assert intake.resets(WorkerId("w")) == {0: 0, 1: 1}
+    assert intake.resets(WorkerId("nobody")) == {}
+
+
 def test_adding_twice_changes_nothing() -> None:
     sink = SetSink()
     intake = Intake(sink)

@@ -209,6 +209,16 @@ def _host_tier(one: Described, hearings: Sequence[Hearing]) -> Iterator[Check]:
             else "upgrade to SGLang 0.5.20 or later, or an offload connector that publishes its stores",
             unannounced=unannounced,
         )
+    elif nameless := sum(hearing.host_without_tokens for hearing in hearings):
+        yield warning(
+            name,
+            f"blocks announced in host memory: {host:,}, without tokens: {nameless:,}; such a one counts only where "
+            "its store on GPU was heard, and may stand for several that go uncredited",
+            "--self-describing-offload"
+            if one.dialect is Dialect.SIMULATED
+            else '"self_describing_kv_events": true in the connector\'s extra configuration (vLLM 0.24 or later)',
+            without_tokens=nameless,
+        )
     elif host:
         yield ok(name, f"blocks announced in host memory: {host:,}")
     elif is_on and gpu and all(hearing.is_whole for hearing in hearings):

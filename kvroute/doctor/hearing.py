@@ -29,6 +29,7 @@ class Hearing:
         why_unreachable: why the event port has no connection; None where it has one.
         block_sizes: events by tokens a block, of the groups that hold whole prefixes.
         stores: blocks stored, by tier.
+        host_without_tokens: of those in host memory, the ones that are named by a hash alone.
         dp_ranks: batches by the rank that they name.
         topics: batches by topic.
         lags_s: publication to hearing of live batches, least and most.
@@ -47,6 +48,7 @@ class Hearing:
     num_events: int = 0
     block_sizes: Counter[int] = field(default_factory=Counter)
     stores: Counter[Tier] = field(default_factory=Counter)
+    host_without_tokens: int = 0
     dp_ranks: Counter[int] = field(default_factory=Counter)
     topics: Counter[bytes] = field(default_factory=Counter)
     notes: Counter[NoteKind] = field(default_factory=Counter)
@@ -113,6 +115,8 @@ class Hearing:
         tier = tier_of(event.medium)
         if tier is not None:
             self.stores[tier] += len(event.block_hashes)
+        if tier is Tier.HOST and not event.token_ids:
+            self.host_without_tokens += len(event.block_hashes)
         if tier is Tier.HOST and self._host is not None:
             self._host.update(event.block_hashes)
             if len(self._host) > MAX_REMEMBERED:

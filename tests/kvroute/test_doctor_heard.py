@@ -188,6 +188,16 @@ def test_the_host_tier() -> None:
     assert twice.evidence == {"unannounced": 1}
 
 
+def test_what_is_offloaded_without_tokens_is_known_in_part() -> None:
+    nameless = BlockStored([2], None, [], 0, "CPU")
+    story = [*WHOLE, batch(2, stored(1, medium="CPU"), nameless, is_live=True)]
+    found = checks(story)["host_tier"]
+    assert (found.status, found.evidence) == (Status.WARNING, {"without_tokens": 1})
+    assert "self_describing_kv_events" in found.change
+    simulated = checks(story, {"kvroute_worker": {}})["host_tier"]
+    assert simulated.change == "--self-describing-offload"
+
+
 def test_removals_are_judged_only_where_everything_was_heard() -> None:
     gone = batch(8, BlockRemoved([1], "CPU_PINNED"))
     stories: list[list[Heard]] = [[batch(7), gone], [batch(0), note(NoteKind.GAP), gone]]

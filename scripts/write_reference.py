@@ -71,7 +71,8 @@ def _worker() -> str:
         "`/debug/residency` (what each tier truly holds). Any route that is not there is answered 404 with an error in OpenAI's form.",
         "SGLang alone: `/generate`, `/server_info`, `/get_server_info`, `/model_info`, `/get_model_info`, "
         "`/health_generate`, `/flush_cache`.",
-        "vLLM alone: `/version`, `/kv_event_sources` (release 0.32), `/ping`, `/load`, `/reset_prefix_cache` (`reset_external`: the CPU tier "
+        "vLLM alone: `/version` (which tells, in `kvroute_worker`, that it is simulated, as SGLang's `/server_info` does), "
+        "`/kv_event_sources` (release 0.32), `/ping`, `/load`, `/reset_prefix_cache` (`reset_external`: the CPU tier "
         "too; refused with `false` while there are requests), `/is_sleeping`, `/sleep` (`level`), `/wake_up`, `/is_paused`, `/pause`, "
         "`/resume`. Asleep or paused, requests wait, and the caches are emptied if no request uses them.",
         "A field that means nothing to the engine is refused by name: "

@@ -21,7 +21,8 @@ def add_vllm_routes(app: FastAPI, identity: WorkerIdentity, ranks: RankSet, slee
 def _add_identity(app: FastAPI, identity: WorkerIdentity) -> None:
     @app.get("/version")
     def version() -> Response:
-        return json_response({"version": identity.config.release.version})
+        own = identity.config.model_dump(mode="json")
+        return json_response({"version": identity.config.release.version, "kvroute_worker": own})
 
     if identity.config.release.names_sources:
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from indexer.engine_version import are_events_believed
 from kvroute.doctor.check import Check, CheckName, fault, ok, unchecked, warning
-from kvroute.doctor.flags import Dialect, Flags, dialect_of, flags_of
+from kvroute.doctor.flags import SIMULATED_KEY, Dialect, Flags, dialect_of, flags_of
 from protocol import EngineKind, EventSource, WorkerSpec
 from router.answer_fields import fields_of
 from router.discovery import Discovered, WorkerAnswers
@@ -27,7 +27,7 @@ class Described:
     """A worker's description, as the checks look at it.
 
     Attributes:
-        info: SGLang's ``/server_info``; empty where there is none.
+        info: SGLang's ``/server_info``; empty where there is none. A simulated worker's own settings beside.
         event_sources: vLLM's ``/kv_event_sources``; None where there is no such route.
     """
 
@@ -39,7 +39,9 @@ class Described:
     @classmethod
     def of(cls, found: Discovered, answers: WorkerAnswers) -> "Described":
         """From what the routes answered."""
-        info = fields_of(answers.server_info)
+        info, version = fields_of(answers.server_info), fields_of(answers.version)
+        if SIMULATED_KEY in version:
+            info = {**info, SIMULATED_KEY: version[SIMULATED_KEY]}
         return cls(found, info, answers.event_sources, bool(answers.metrics))
 
     @property
@@ -108,10 +110,12 @@ def _events(one: Described) -> Check:
     spec, name = one.spec, CheckName.EVENTS
     if not spec.sources:
         if spec.engine is EngineKind.VLLM and one.event_sources is None:
+            is_simulated = one.dialect is Dialect.SIMULATED
+            ports = "--events-port 5557 --replay-port 5657" if is_simulated else one.flags.events
             return fault(
                 name,
                 "there is no route /kv_event_sources: where its events are is not told",
-                f"{one.flags.events}; then name the endpoint in the router's configuration: "
+                f"{ports}; then name the endpoint in the router's configuration: "
                 "workers: [{url: URL, events: {endpoint: tcp://*:5557, replay_endpoint: tcp://*:5657}}]",
             )
         return fault(name, "off: no event endpoint is named", one.flags.events)

@@ -81,9 +81,13 @@ _FLAGS = {
 }
 
 
+SIMULATED_KEY = "kvroute_worker"
+"""What a simulated worker says of itself, beside what its engine says."""
+
+
 def dialect_of(spec: WorkerSpec, info: Mapping[str, object]) -> Dialect:
     """Whose flags the worker takes, by its description."""
-    if "kvroute_worker" in info:
+    if SIMULATED_KEY in info:
         return Dialect.SIMULATED
     return Dialect.VLLM if spec.engine is EngineKind.VLLM else Dialect.SGLANG
 

@@ -105,6 +105,16 @@ def test_releases_that_refill_silently_are_named_where_there_is_storage(
     assert "host_tier" not in bad(sglang({"version": version}))
 
 
+def test_a_simulated_vllm_is_told_its_own_flags() -> None:
+    version = {"version": "0.23.0", "kvroute_worker": {"engine": "vllm"}}
+    answers = WorkerAnswers(models=CARDS, version=version, metrics="vllm:x{} 1")
+    found = bad(described(answers))
+    assert found.keys() == {"events"}
+    assert found["events"].change.startswith("--events-port 5557 --replay-port 5657; then name")
+    (said,) = [one.text for one in described(answers) if one.name == "version"]
+    assert said == "kvroute worker, as vllm 0.23.0"
+
+
 def test_what_vllm_says() -> None:
     nowhere = bad(vllm(None))["events"]
     assert "enable_kv_cache_events" in nowhere.change

@@ -7,6 +7,7 @@ from prompt.errors import (
     NoTokensReason,
     PromptModelError,
 )
+from prompt.hub_cache import default_hub_cache, hub_snapshot
 from prompt.model import PromptModel, PromptTokens
 from prompt.models import PromptModels
 from prompt.prefix_table import PrefixTable, TableLimits, chunk_names
@@ -39,7 +40,9 @@ __all__ = [
     "bundled_model_dir",
     "chunk_names",
     "computes_whole_prompt",
+    "default_hub_cache",
     "given_tokens",
+    "hub_snapshot",
     "load_tokenizer",
     "view_request",
 ]

@@ -40,6 +40,7 @@ from router.config_sources import (
     without_nones,
 )
 from router.event_topics import tells_workers_apart
+from router.prompt_config import PromptConfig
 from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
 from router.worker_tls import WorkerTls
@@ -269,6 +270,7 @@ class RouterConfig(BaseSettings):
         tokenizers: model name → directory with its tokenizer and chat template.
         tokenizer_backend: ``fast`` (fastokens), ``hf`` (tokenizers), or ``auto``: the fast one where it
             is installed and proves equal.
+        prompts: how prompts become tokens.
         events: event endpoints of every worker that has none of its own here, in place of those that the engine
             tells.
         worker_token: sent as bearer token in the router's own calls to workers.
@@ -295,6 +297,7 @@ class RouterConfig(BaseSettings):
     policy: PolicyName = PolicyName.COST
     tokenizers: dict[str, Path] = Field(default_factory=dict)
     tokenizer_backend: TokenizerChoice = TokenizerChoice.AUTO
+    prompts: PromptConfig = PromptConfig()
     engine: EngineRates = EngineRates()
     storage: StorageConfig = StorageConfig()
     names_worker: bool = True

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
+from prompt import TokenMemo
 from router.connections import ConnectionGuard
 from router.counters import DataCounters
 from router.engine_counters import engine_reuse
@@ -47,6 +48,7 @@ class MetricSources:
     wall_clock: Callable[[], float] = time.time
     connections: Mapping[str, ConnectionGuard] = field(default_factory=dict)
     pools: PoolSources | None = None
+    memo: TokenMemo | None = None
 
 
 class RouterCollector(Collector):
@@ -66,7 +68,7 @@ class RouterCollector(Collector):
         What is read in a step stays as it is, so that metrics can be made of it later, on any thread.
         """
         sources, now = self._sources, self._sources.clock()
-        small = [*self._data(), *self._planner()]
+        small = [*self._data(), *self._planner(), *self._memo()]
         yield lambda: small
         workers = list(self._workers())
         yield lambda: workers
@@ -76,6 +78,19 @@ class RouterCollector(Collector):
         yield lambda: stream_metrics(statuses, now, wall_offset_s)
         traffic = sources.subscriber.traffic()
         yield lambda: socket_metrics(traffic)
+
+    def _memo(self) -> Iterator[Metric]:
+        if self._sources.memo is None:
+            return
+        counts = self._sources.memo.counts()
+        yield gauge(
+            "prompt_memo_bytes", "Long chats and their tokens that are kept.", counts.size_bytes
+        )
+        lookups = {"hit": counts.num_hits, "miss": counts.num_misses}
+        text = "Long chats that were looked for among those that are kept."
+        yield counter("prompt_memo_lookups", text, ("result",), by_one(lookups))
+        text = "Kept chats that made room for others."
+        yield counter("prompt_memo_evicted", text, (), [((), counts.num_evicted)])
 
     def _data(self) -> Iterator[Metric]:
         data = self._sources.data

@@ -11,6 +11,7 @@ starts it again: a router without one of its parts would serve on, and wrongly.
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import time
@@ -18,6 +19,7 @@ from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from indexer.backlog import Backlog
@@ -26,6 +28,7 @@ from indexer.intake import Intake
 from indexer.limits import IndexLimits
 from indexer.socket_limits import SocketLimits
 from indexer.subscriber import EventSubscriber
+from prompt import TableLimits, TokenMemo, default_hub_cache
 from protocol import WorkerId
 from router.bootstrap import Bootstrap, Heirs
 from router.breaker import BreakerLimits
@@ -110,7 +113,8 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     sockets = SocketLimits(max_sockets=sockets_within(raise_file_limit()))
     subscriber = EventSubscriber(intake, time.monotonic, limits=sockets, backlog=backlog)
     planner = _planner(config, index)
-    shelf, counters = PromptShelf(config.tokenizers, config.tokenizer_backend), DataCounters()
+    memo = TokenMemo(TableLimits(config.prompts.memo_bytes))
+    shelf, counters = _shelf(config, memo), DataCounters()
     outages, hops = Outages(), new_hops()
     bootstrap = _bootstrap(config, Heirs(index, intake, subscriber))
     brains = Brains(index, planner, intake, subscriber, shelf, bootstrap)
@@ -164,6 +168,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
                 ticker,
                 connections=guards,
                 pools=pools,
+                memo=memo,
             ),
             reader=reader,
             executor=executor,
@@ -300,6 +305,11 @@ class _StopSignal:
         if self._first.is_set():
             self._again.set()
         self._first.set()
+
+
+def _shelf(config: RouterConfig, memo: TokenMemo) -> PromptShelf:
+    cache = config.prompts.hub_cache or default_hub_cache(os.environ, Path.home())
+    return PromptShelf(config.tokenizers, config.tokenizer_backend, hub_cache=cache, memo=memo)
 
 
 def _planner(config: RouterConfig, index: FleetIndex) -> Planner:

@@ -2,6 +2,7 @@
 
     configured   ``tokenizers`` names a directory
     engine       the directory that the engine names, if it is here and loads
+    hub          the model that the engine names, from a local hub cache
     none         requests of this model go by load alone; the reason is shown
 
 A request is tokenized before it is known which worker takes it, so it has tokens only where all engines
@@ -15,7 +16,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from prompt import PromptModel, PromptModelError, PromptModels, TokenizerChoice
+from prompt import (
+    PromptModel,
+    PromptModelError,
+    PromptModels,
+    TokenizerChoice,
+    TokenMemo,
+    hub_snapshot,
+)
 from protocol import EngineKind, WorkerSpec
 
 
@@ -24,6 +32,7 @@ class Rung(StrEnum):
 
     CONFIGURED = "configured"
     ENGINE = "engine"
+    HUB = "hub"
     NONE = "none"
 
 
@@ -44,9 +53,14 @@ class PromptShelf:
         self,
         configured: Mapping[str, Path],
         tokenizer_backend: TokenizerChoice = TokenizerChoice.AUTO,
+        *,
+        hub_cache: Path | None = None,
+        memo: TokenMemo | None = None,
     ) -> None:
+        """``hub_cache``: where models are looked for by their hub id; None for nowhere."""
         self._configured = dict(configured)
-        self._models = PromptModels(tokenizer=tokenizer_backend)
+        self._hub_cache = hub_cache
+        self._models = PromptModels(tokenizer=tokenizer_backend, memo=memo)
         self._shelved: dict[str, Shelved] = {}
         self._by_name: dict[str | None, PromptModel] = {}
 
@@ -58,13 +72,15 @@ class PromptShelf:
         if spec.tokenizer is None:
             return Shelved(Rung.NONE, detail="the engine names no tokenizer")
         directory = Path(spec.tokenizer)
-        try:
-            is_here = directory.is_dir()
-        except OSError:  # a name that no file system has
-            is_here = False
-        if not is_here:
-            return Shelved(Rung.NONE, detail=f"{spec.tokenizer} is no directory here")
-        return self._try(Rung.ENGINE, spec.model, directory)
+        if _is_directory(directory):
+            return self._try(Rung.ENGINE, spec.model, directory)
+        snapshot = (
+            None if self._hub_cache is None else hub_snapshot(self._hub_cache, spec.tokenizer)
+        )
+        if snapshot is not None:
+            return self._try(Rung.HUB, spec.model, snapshot)
+        where = "" if self._hub_cache is None else ", and no model in the hub cache"
+        return Shelved(Rung.NONE, detail=f"{spec.tokenizer} is no directory here{where}")
 
     def put(self, spec: WorkerSpec, shelved: Shelved) -> None:
         """What ``load`` found; a model that another worker brought stays if this one brings none."""
@@ -112,3 +128,10 @@ class PromptShelf:
         except PromptModelError as error:
             return Shelved(Rung.NONE, directory=str(directory), detail=str(error))
         return Shelved(rung, model, str(directory))
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that no file system has
+        return False

@@ -6,6 +6,7 @@ from random import Random
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
+from prompt import TableLimits, TokenMemo
 from router.counters import DataCounters
 from router.metrics import MetricSources
 from router.registry import Brains, Registry, RegistryLimits
@@ -22,4 +23,7 @@ def empty_router() -> MetricSources:
     subscriber = EventSubscriber(intake, time.monotonic)
     brains = Brains(index, planner, intake, subscriber, PromptShelf({}))
     registry = Registry(brains, RegistryLimits())
-    return MetricSources(DataCounters(), planner, index, intake, subscriber, registry, Ticker({}))
+    memo = TokenMemo(TableLimits())
+    return MetricSources(
+        DataCounters(), planner, index, intake, subscriber, registry, Ticker({}), memo=memo
+    )

@@ -58,6 +58,32 @@ def test_the_ladder(configured: str, tokenizer: str | None, rung: Rung, detail: 
     assert detail is None or detail in (found.detail or "")
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "rung", "detail"),
+    [
+        ("org/name", Rung.HUB, None),
+        (f"/their/cache/models--org--name/snapshots/{'a' * 40}", Rung.HUB, None),
+        (str(bundled_model_dir()), Rung.ENGINE, None),
+        ("org/other", Rung.NONE, "no directory here, and no model in the hub cache"),
+        ("org/na\x00me", Rung.NONE, "no directory here"),
+    ],
+)
+def test_a_model_in_the_hub_cache(
+    tmp_path: Path, tokenizer: str, rung: Rung, detail: str | None
+) -> None:
+    folder = tmp_path / "models--org--name"
+    (folder / "snapshots").mkdir(parents=True)
+    (folder / "snapshots" / ("a" * 40)).symlink_to(bundled_model_dir())
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("a" * 40)
+    shelf = PromptShelf({}, hub_cache=tmp_path)
+    shelve(shelf, spec(tokenizer=tokenizer))
+    found = shelf.shelved("m")
+    assert found.rung is rung
+    assert detail is None or detail in (found.detail or "")
+    assert PromptShelf({}).load(spec(tokenizer="org/name")).rung is Rung.NONE
+
+
 def test_every_name_of_a_model_and_no_name_at_all() -> None:
     shelf = PromptShelf({"m": bundled_model_dir()})
     shelve(shelf, spec(aliases=("alias",), adapters=("lora",)))

@@ -5,7 +5,7 @@ from random import Random
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from indexer.trust import Trust
 from protocol import Rank, Tier, TokenBytes, WorkerId
@@ -24,7 +24,9 @@ PROMPTS: list[TokenBytes | None] = [
     tokens_of(100),
     tokens_of(5_000),
 ]
-LIMITS = PlannerLimits(max_workers=3, max_open_plans=12, max_decisions=5, max_plan_age_s=50.0)
+LIMITS = PlannerLimits(
+    max_workers=3, max_open_plans=12, max_decisions=5, max_plan_age_s=50.0, max_sessions=2
+)
 
 names = st.sampled_from(NAMES)
 prompts = st.sampled_from(PROMPTS)
@@ -37,13 +39,16 @@ class PlannerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.index = TruthIndex()
-        self.planner = Planner(
-            self.index, policy=PolicyName.COST, rng=Random(1), limits=LIMITS, timer=lambda: 0
-        )
         self.workers: dict[str, int] = {}  # name → number of ranks
         self.incarnation: dict[Rank, int] = {}  # how often the rank has left
         self.open: dict[int, tuple[Plan, int]] = {}
         self.finished: list[int] = []
+
+    @initialize(policy=st.sampled_from(PolicyName))
+    def start(self, policy: PolicyName) -> None:
+        self.planner = Planner(
+            self.index, policy=policy, rng=Random(1), limits=LIMITS, timer=lambda: 0
+        )
 
     @rule(name=names, num_ranks=st.integers(1, 3), model=st.sampled_from(["m", "m2"]))
     def add_worker(self, name: str, num_ranks: int, model: str) -> None:
@@ -91,6 +96,7 @@ class PlannerMachine(RuleBasedStateMachine):
         is_streaming=st.booleans(),
         model=st.sampled_from(["m", "m2", None]),
         tried=st.frozensets(names, max_size=2),
+        session=st.sampled_from([None, "s", "t", "u"]),
     )
     def plan(
         self,
@@ -98,12 +104,14 @@ class PlannerMachine(RuleBasedStateMachine):
         is_streaming: bool,
         model: str | None,
         tried: frozenset[str],
+        session: str | None,
     ) -> None:
         asked = request(
             prompt,
             model=model,
             is_streaming=is_streaming,
             excluded=[rank(name) for name in tried],
+            session=session,
         )
         try:
             plan = self.planner.plan(asked, self.now)

@@ -14,28 +14,45 @@ NOT_REPLAYED = {
     "__rust": "recorded from another core, which merges removals less; it is folded only",
     "prefix0519": "recorded from a release whose refills are silent, without pools and residency",
 }
+TESTS = Path(__file__).parents[1]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     golden: Path = metafunc.config.getoption("--golden")
-    metafunc.parametrize("scenario", sglang_scenarios(golden), ids=lambda path: path.stem)
+    if "scenario" in metafunc.fixturenames:
+        paths = sglang_scenarios(golden)
+        metafunc.parametrize("scenario", paths, ids=lambda path: path.stem)
 
 
 def test_core_reproduces_a_recorded_scenario(scenario: Path) -> None:
-    for mark, reason in NOT_REPLAYED.items():
-        if mark in scenario.stem:
-            pytest.skip(reason)
+    reason = why_not_replayed(scenario)
+    if reason is not None:
+        pytest.skip(reason)
     head, *operations = json_lines(scenario)
     try:
         config = config_of(head["scenario"], head["meta"])
     except ValueError as error:
         pytest.skip(f"not a configuration of this core: {error}")
-    replayer = Replayer(config)
+    replayer, num_batches = Replayer(config), 0
     for index, recorded in enumerate(operations):
-        assert_operation(replayer, recorded, f"operation {index}: {recorded['op']}")
+        where = f"operation {index}: {recorded['op']}"
+        assert recorded.get("seq", num_batches) == num_batches, where
+        num_batches += assert_operation(replayer, recorded, where)
 
 
-def assert_operation(replayer: Replayer, recorded: dict[str, Any], where: str) -> None:
+def test_the_docs_name_every_recording_that_is_not_replayed() -> None:
+    page = (TESTS.parent / "docs/explanation/tree-core.md").read_text()
+    for path in sglang_scenarios(TESTS / "data"):
+        assert (why_not_replayed(path) is not None) == (f"`{path.stem}`" in page), path.stem
+
+
+def why_not_replayed(scenario: Path) -> str | None:
+    """None where it was recorded from the core that ours is the equal of."""
+    return next((why for mark, why in NOT_REPLAYED.items() if mark in scenario.stem), None)
+
+
+def assert_operation(replayer: Replayer, recorded: dict[str, Any], where: str) -> bool:
+    """Run it here too; whether a batch is published."""
     result = replayer.run(recorded["op"], recorded["args"])
     events = replayer.core.take_events()
     replayer.core.check()
@@ -47,6 +64,7 @@ def assert_operation(replayer: Replayer, recorded: dict[str, Any], where: str) -
     if "residency" in recorded:
         held = {medium: set(hashes) for medium, hashes in recorded["residency"].items()}
         assert replayer.residency() == held, where
+    return bool(events)
 
 
 def published(events: list[KvEvent]) -> list[dict[str, Any]]:

@@ -128,9 +128,10 @@ def test_a_load_back_is_readable_at_once_and_pinned_until_finished() -> None:
 
 
 def test_a_load_back_below_the_threshold_or_without_room_is_declined() -> None:
-    small = TreeCore(TreeConfig(2, 40, 40, load_back_threshold=10))
-    refill(small, *range(8))
+    small = TreeCore(TreeConfig(2, 40, 40))
+    refill(small, *range(10))
     assert small.load_back(small.match(key(*range(8)))) is None
+    assert small.load_back(small.match(key(*range(10)))) is not None
     core = make()
     refill(core, 1, 2, 3, 4)
     core.reserve(38)

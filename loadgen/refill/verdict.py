@@ -133,23 +133,23 @@ def _ttft(run: RefillRun) -> str:
 
 
 def _findings(run: RefillRun) -> str:
-    seen = [f"{kind} (decision {number})" for kind, number in run.first_findings.items()]
-    return ", ".join(seen) or ", ".join(finding.kind for finding in run.findings) or "none"
+    seen = [f"{kind}\n(decision {number})" for kind, number in run.first_findings.items()]
+    return "\n".join(seen) or ", ".join(finding.kind for finding in run.findings) or "none"
 
 
 _ROWS = (
     ("requests decided", lambda run: f"{run.decisions:,} over {run.prefixes:,} prefixes"),
     ("tokens refilled from storage", lambda run: f"{run.tokens_refilled:,}"),
-    ("… while the requests were decided", lambda run: f"{run.refilled_while_deciding:,}"),
+    ("… while requests were decided", lambda run: f"{run.refilled_while_deciding:,}"),
     (
         "tokens loaded back / demoted",
         lambda run: f"{run.tokens_loaded_back:,} / {run.tokens_demoted:,}",
     ),
-    ("prefix truly on host alone somewhere", lambda run: f"{run.truth_host_only:,}"),
-    ("decisions that knew of host blocks", lambda run: f"{run.decisions_with_host_pinned:,}"),
-    ("claims that differ from the truth", lambda run: f"{run.mismatches:,}"),
+    ("prefix truly on host alone", lambda run: f"{run.truth_host_only:,}"),
+    ("decisions that saw host blocks", lambda run: f"{run.decisions_with_host_pinned:,}"),
+    ("claims that differ from truth", lambda run: f"{run.mismatches:,}"),
     ("host tokens evicted afterwards", lambda run: f"{run.host_tokens_evicted:,}"),
     ("… claims that differ then", lambda run: f"{run.mismatches_afterwards:,}"),
-    ("removals of blocks never announced", lambda run: f"{run.removes_of_unknown:,}"),
+    ("removals of unannounced blocks", lambda run: f"{run.removes_of_unknown:,}"),
     ("findings", _findings),
 )

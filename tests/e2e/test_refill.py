@@ -34,4 +34,4 @@ async def test_announced_refills_are_known_and_muted_ones_are_named() -> None:
     assert finding["kind"] == "host_stores_unannounced"
     assert finding["evidence"]
     assert finding["ranks"]
-    assert "removals of blocks never announced" in ended.stderr
+    assert "removals of unannounced blocks" in ended.stderr

@@ -98,12 +98,15 @@ def test_each_requirement_fails_by_name(announced: RefillRun, muted: RefillRun, 
 
 
 def test_the_table_tells_both() -> None:
-    console = Console(file=io.StringIO(), width=120)
+    """Each row on a line of its own at 80 columns, and the finding's decision on one more."""
+    console = Console(file=io.StringIO(), width=80)
     console.print(refill_table({"announced": ANNOUNCED, "muted": MUTED}, RefillSpec()))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
+    assert text.count("\n") == 14
     assert "344 over 128 prefixes" in text
-    assert f"{UNANNOUNCED} (decision 2)" in text
+    assert f" {UNANNOUNCED}\n" in text
+    assert "(decision 2)\n" in text
     assert "none" in text
     assert "TTFT ms (p50 / p99, engine ×10)" in text
 

@@ -113,6 +113,16 @@ def test_events_flush_after_prefill_every_n_decode_steps_and_on_idle() -> None:
     assert [round(flush.at * 1e3) for flush in driver.flushes] == [16, 127]
 
 
+def test_a_prefill_batch_flushes_in_the_midst_of_decode_steps() -> None:
+    driver = Driver(make_engine(host_tokens=None))
+    driver.submit(prompt_of(0, 8), 12)
+    driver.step(0.030)
+    late = driver.submit(prompt_of(1, 8), 3)
+    driver.run()
+    assert [round(flush.at * 1e3) for flush in driver.flushes][:2] == [8, driver.times(late)[0]]
+    assert shape(driver)[1] == ["+GPU:2"]
+
+
 def test_events_of_a_running_batch_wait_for_the_interval() -> None:
     driver = Driver(make_engine(host_tokens=None, decode_log_interval=5))
     driver.submit(prompt_of(0, 8), 20)

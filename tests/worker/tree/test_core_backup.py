@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol import BlockStored
 from tests.worker.tree.small_core import GPU, HOST, acknowledge_all, key, make, refill, told
 from worker.tree import TreeConfig, TreeCore, WritePolicy
 
@@ -125,6 +126,16 @@ def test_a_load_back_is_readable_at_once_and_pinned_until_finished() -> None:
     assert core.evict_device(4) == 4
     with pytest.raises(ValueError, match="no such copy"):
         core.finish_load_back(load_back)
+
+
+def test_pages_on_host_alone_are_announced_when_they_are_computed_again() -> None:
+    core = make()
+    refill(core, 1, 2)
+    core.take_events()
+    core.insert(key(1, 2, 3, 4), session_id="s")
+    (event,) = core.take_events()
+    assert isinstance(event, BlockStored)
+    assert (event.medium, event.token_ids, event.session_id) == (GPU, [1, 2, 3, 4], "s")
 
 
 def test_a_load_back_below_the_threshold_or_without_room_is_declined() -> None:

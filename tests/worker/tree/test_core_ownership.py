@@ -20,6 +20,19 @@ def test_construction_and_reset_announce_a_clear() -> None:
     assert core.match(key(1, 2)).tokens == 0
 
 
+def test_handles_from_before_a_reset_are_void() -> None:
+    core = make()
+    refill(core, 1, 2)
+    match = core.match(key(1, 2))
+    core.reset()
+    core.take_events()
+    assert core.reserve_host(2)
+    assert core.insert_host(match.node, key(3, 4)).is_dropped
+    assert core.load_back(match) is None
+    assert told(core) == []
+    assert core.residency().host == core.residency().device == ()
+
+
 def test_with_events_disabled_nothing_is_said() -> None:
     core = TreeCore(TreeConfig(2, 40, events_enabled=False))
     core.insert(key(1, 2))

@@ -1,5 +1,6 @@
 """Requests that end early, in every phase: nothing leaks, and what was computed stays cached."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -15,16 +16,18 @@ NUM_PHASES = 24
 
 def busy_driver(write_policy: WritePolicy = WritePolicy.WRITE_THROUGH) -> Driver:
     """Requests that wait, fetch from storage, load back, are cut into chunks and decode."""
+    storage = MemoryStorage()
+    Driver(make_engine(storage=storage)).serve(prompt_of(0, 34))
     engine = make_engine(
-        device_tokens=72,
+        device_tokens=44,
         host_tokens=72,
         write_policy=write_policy,
-        storage=MemoryStorage(),
+        storage=storage,
         prefetch=PrefetchLimits(threshold=8, policy=PrefetchPolicy.WAIT_COMPLETE),
         chunk_tokens=12,
     )
     driver = Driver(engine)
-    for number in (0, 1, 2, 3):
+    for number in (5, 1, 3, 2):
         driver.serve(prompt_of(number, 34))
     driver.submit(prompt_of(0, 34), 3)
     driver.submit(prompt_of(3, 34), 4)
@@ -62,10 +65,19 @@ def test_cancel_in_every_phase_leaks_nothing(write_policy: WritePolicy, request_
         assert_nothing_leaked(driver)
 
 
-def test_phases_reach_the_end() -> None:
-    driver = busy_driver()
+@pytest.mark.parametrize("write_policy", WritePolicy)
+def test_phases_are_of_every_kind_and_reach_the_end(write_policy: WritePolicy) -> None:
+    driver = busy_driver(write_policy)
+    seen = Counter[str]()
     for _ in range(NUM_PHASES):
         driver.advance()
+        pools = driver.engine.cache.pools()
+        seen["fetching"] += pools["storage_fetches_in_flight_tokens"] > 0
+        seen["waiting"] += driver.engine.num_waiting > 0
+        seen["running"] += driver.engine.num_running > 0
+    assert min(seen.values()) > 0
+    assert driver.engine.tree.counters.loaded_back
+    assert driver.engine.counters.prefill_steps > 8, "no prompt was cut"
     assert driver.engine.counters.finished == 8
 
 

@@ -145,6 +145,17 @@ def test_backup_is_acknowledged_when_the_copy_is_complete() -> None:
     assert Claims().fold(driver.events).held == truth(driver.engine)
 
 
+def test_copies_to_host_use_one_link_in_order() -> None:
+    driver = Driver(make_engine())
+    for number in (0, 1):
+        driver.submit(prompt_of(number, 8))
+    on_host = []
+    for now_ms in (17, 19, 21):  # both prompts are computed at 16, and a copy takes 2
+        driver.step(now_ms / 1e3)
+        on_host.append(len(truth(driver.engine)["CPU_PINNED"]))
+    assert on_host == [0, 2, 4]
+
+
 def test_selective_write_through_copies_what_a_second_request_hits() -> None:
     driver = Driver(make_engine(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE, chunk_tokens=8))
     driver.serve(prompt_of(0, 20), 6)

@@ -52,6 +52,19 @@ def test_fewest_tokens_yield() -> None:
         assert answer_of(driver, request_id) == expected(prompt_of(number, 8), 40)
 
 
+def test_one_that_yielded_goes_on_before_those_that_wait() -> None:
+    driver = Driver(make_engine(device_tokens=88, host_tokens=None))
+    first = driver.submit(prompt_of(0, 8), 40)
+    driver.step(0.010)
+    second = driver.submit(prompt_of(1, 8), 40)
+    driver.step(0.020)
+    third = driver.submit(prompt_of(2, 8), 40)
+    driver.run()
+    assert driver.engine.counters.preempted == 1
+    resumed = next(now for now in driver.times(second) if now > driver.times(first)[-1])
+    assert resumed < driver.times(third)[0]
+
+
 def gap(driver: Driver, request_id: str) -> list[float]:
     """Milliseconds between the tokens of an answer."""
     times = driver.times(request_id)

@@ -14,7 +14,8 @@ _WHY: Mapping[str, str] = {
     NoTokensReason.NO_TEMPLATE: "there is no chat template in the directory of the model's tokenizer",
     NoTokensReason.OWN_TEMPLATE: "the request brings a chat template of its own, which is not run",
     NoTokensReason.TEMPLATE_FAILED: "the model's chat template refused the chat, or broke on it",
-    NoTokensReason.UNSUPPORTED_API: "engines render this API in a way of their own",
+    NoTokensReason.UNSUPPORTED_API: "it goes on from what an engine keeps, or "
+    "engines render it in ways of their own",
     NoTokensReason.UNSUPPORTED_CONTENT: "it holds what the engine renders in a way of its own: images "
     "in front, audio, embeddings, or it asks for truncation",
     NoTokensReason.BATCHED_PROMPT: "the request holds several prompts",

@@ -7,10 +7,12 @@ from prompt.errors import (
     NoTokensReason,
     PromptModelError,
 )
+from prompt.given_ids import GivenIds
 from prompt.hub_cache import default_hub_cache, hub_snapshot
-from prompt.model import PromptModel, PromptTokens
+from prompt.model import PromptModel
 from prompt.models import PromptModels
 from prompt.prefix_table import PrefixTable, TableLimits, chunk_names
+from prompt.prompt_tokens import PromptTokens
 from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.token_memo import MemoCounts, TokenMemo
@@ -21,6 +23,7 @@ __all__ = [
     "BUNDLED_MODEL_NAME",
     "Api",
     "ChatTemplate",
+    "GivenIds",
     "MalformedRequestError",
     "MemoCounts",
     "NoTokensError",

@@ -18,7 +18,9 @@ class NoTokensReason(StrEnum):
     NO_TEMPLATE = "no_template"  # the model's directory holds no chat template
     OWN_TEMPLATE = "own_template"  # the request brings a template; it is not run here
     TEMPLATE_FAILED = "template_failed"  # the template refused the chat or broke on it
-    UNSUPPORTED_API = "unsupported_api"  # the engine renders this API in a way of its own
+    UNSUPPORTED_API = (
+        "unsupported_api"  # rests on what an engine keeps, or is rendered in a way of its own
+    )
     UNSUPPORTED_CONTENT = "unsupported_content"  # images, audio, embeddings, truncation; what engines render differently
     BATCHED_PROMPT = "batched_prompt"  # several prompts in one request
     NOT_A_PROMPT = "not_a_prompt"  # no prompt that an engine would accept

@@ -1,10 +1,9 @@
 """One model's way from request to tokens: chat template and tokenizer, applied as the engine applies them.
 
-    chat          template, then tokens as they stand: the template holds the start token itself
-    completions   text with the model's own special tokens (start token); ids as they are
-    generate      text as for completions; ids as they are
-    other APIs    none: responses and messages are turned into chats by each engine in its own way, and may
-                  continue a conversation that only the engine holds
+    chat                  template, then tokens as they stand: the template holds the start token itself
+    responses, messages   as the chats that engines make of them (`chat_body`)
+    completions           text with the model's own special tokens (start token); ids as they are
+    generate              text as for completions; ids as they are
 
 Text that users type is encoded as the engine encodes it: if it spells a special token it becomes one.
 A chat with images has tokens up to its first one. A batch of prompts is routed on load (a batch of one is a prompt). A chat whose ids another engine has
@@ -22,15 +21,21 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from jinja2.exceptions import TemplateSyntaxError
 
+from prompt.chat_body import ChatBody, chat_of_messages, chat_of_responses
 from prompt.conversation import is_plain
 from prompt.errors import NoTokensError, NoTokensReason, PromptModelError
 from prompt.model_files import DEFAULT_TEMPLATE, TOOL_TEMPLATE, ModelFiles, read_model_files
 from prompt.prefix_table import common_length
-from prompt.single_prompt import packed_ids, refuse_further_content, single_prompt
+from prompt.prompt_tokens import PromptTokens
+from prompt.single_prompt import (
+    packed_ids,
+    refuse_further_content,
+    single_prompt,
+    transferred_ids,
+)
 from prompt.template import ChatTemplate
 from prompt.token_memo import TokenMemo, remembering
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
@@ -41,20 +46,6 @@ logger = logging.getLogger(__name__)
 
 MAX_TEXT_CHARS = 32 << 20
 """Longest text that is encoded; beyond it a request is routed on load."""
-
-
-class PromptTokens(NamedTuple):
-    """A prompt as the engine will see it, and what it cost to find out.
-
-    Attributes:
-        is_cut: these are the tokens before the first image (or other item that is not text); how many
-            follow is not known here.
-    """
-
-    tokens: TokenBytes
-    render_us: int
-    tokenize_us: int
-    is_cut: bool = False
 
 
 class PromptModel:
@@ -143,6 +134,10 @@ class PromptModel:
                 return self._chat_tokens(view.body)
             case Api.COMPLETIONS | Api.GENERATE:
                 return self._prompt_tokens(view)
+            case Api.MESSAGES:
+                return self._tokens_of_other(chat_of_messages(view.body))
+            case Api.RESPONSES:
+                return self._tokens_of_other(chat_of_responses(view.body))
             case _:
                 raise NoTokensError(
                     NoTokensReason.UNSUPPORTED_API, f"{view.api} is rendered by the engine alone"
@@ -186,10 +181,18 @@ class PromptModel:
             raise NoTokensError(NoTokensReason.NO_TEMPLATE, f"{self.name} has no chat template")
         return template
 
+    def _tokens_of_other(self, chat: ChatBody) -> PromptTokens:
+        """Those of a chat that came in the form of another API."""
+        if self._takes_plain_chats_only and not chat.is_alike:
+            raise NoTokensError(
+                NoTokensReason.UNSUPPORTED_CONTENT, "engines make different chats of it"
+            )
+        return self._chat_tokens(chat.body)
+
     def _chat_tokens(self, body: Mapping[str, object]) -> PromptTokens:
         if self._takes_plain_chats_only and not is_plain(body):
             return self._tokens_before_item(body)
-        ids = _transferred_ids(body)
+        ids = transferred_ids(body)
         if ids is not None:
             return PromptTokens(packed_ids(ids), 0, 0)
         begin = self._clock_ns()
@@ -255,9 +258,3 @@ def _compile_templates(directory: Path, files: ModelFiles) -> dict[str, ChatTemp
                 f"{directory}: chat template {name!r}, line {error.lineno}: {error.message}"
             ) from error
     return templates
-
-
-def _transferred_ids(body: Mapping[str, object]) -> list[object] | None:
-    transfer = body.get("kv_transfer_params")
-    ids = transfer.get("prompt_token_ids") if isinstance(transfer, dict) else None
-    return ids if isinstance(ids, list) and ids else None

@@ -16,7 +16,7 @@ _UNSUPPORTED_FIELDS = ("prompt_embeds", "input_embeds", "image_data", "audio_dat
 def given_tokens(view: RequestView) -> TokenBytes | None:
     """The ids that a request brings itself, whatever its model; None where there is something to encode. O(ids).
 
-    Ids of a chat (``kv_transfer_params``) are left out: not every engine reads them.
+    Ids of a chat (`transferred_ids`) are left out: not every engine reads them.
 
     Raises:
         NoTokensError: there is no one prompt, with a tokenizer or without.
@@ -26,6 +26,13 @@ def given_tokens(view: RequestView) -> TokenBytes | None:
     refuse_further_content(view.body)
     prompt = single_prompt(view)
     return None if isinstance(prompt, str) else prompt
+
+
+def transferred_ids(body: Mapping[str, object]) -> list[object] | None:
+    """The ids of a chat that another engine has made already (``kv_transfer_params``); None where there are none."""
+    transfer = body.get("kv_transfer_params")
+    ids = transfer.get("prompt_token_ids") if isinstance(transfer, dict) else None
+    return ids if isinstance(ids, list) and ids else None
 
 
 def single_prompt(view: RequestView) -> str | TokenBytes:

@@ -13,12 +13,11 @@ from typing import NamedTuple, Protocol
 
 from prompt import (
     Api,
+    GivenIds,
     MalformedRequestError,
     NoTokensError,
-    NoTokensReason,
-    PromptModel,
+    PromptTokens,
     RequestView,
-    given_tokens,
     view_request,
 )
 from protocol import TokenBytes
@@ -29,11 +28,25 @@ from router.headers import RequestHead
 INLINE_BYTES = 16 * 1024
 
 
-class PromptModelSource(Protocol):
-    """Knows the template and tokenizer of each model."""
+class PromptTokenizer(Protocol):
+    """Makes tokens of the prompts of one model."""
 
-    def prompt_model(self, name: str | None) -> PromptModel | None:
+    def prompt_tokens(self, view: RequestView) -> PromptTokens:
+        """The tokens of a request's prompt.
+
+        Raises:
+            NoTokensError: they cannot be told here; the reason says why.
+        """
+
+
+class PromptModelSource(Protocol):
+    """Knows how each model's prompts become tokens."""
+
+    def prompt_model(self, name: str | None) -> PromptTokenizer | None:
         """By the name that a request uses; a request without one means the only model there is."""
+
+
+_UNKNOWN_MODEL = GivenIds(reads_transferred=False)
 
 
 class ReadRequest(NamedTuple):
@@ -97,24 +110,10 @@ class PromptReader:
             raise FrontDoorError(ErrorKind.MALFORMED, str(error)) from error
         if api is Api.OTHER:
             return ReadRequest(view)
-        model = self._models.prompt_model(view.model)
+        model = self._models.prompt_model(view.model) or _UNKNOWN_MODEL
         try:
-            if model is None:
-                return _read_without_tokenizer(view)
             prompt = model.prompt_tokens(view)
         except NoTokensError as error:
             return ReadRequest(view, unrouted=error.reason)
         timing_us = {"render": prompt.render_us, "tokenize": prompt.tokenize_us}
         return ReadRequest(view, prompt.tokens, timing_us, is_cut=prompt.is_cut)
-
-
-def _read_without_tokenizer(view: RequestView) -> ReadRequest:
-    """A prompt that is token ids already can be placed by them; any other one by load alone.
-
-    Raises:
-        NoTokensError: no tokenizer would help either.
-    """
-    tokens = given_tokens(view)
-    if tokens is None:
-        return ReadRequest(view, unrouted=NoTokensReason.NO_TOKENIZER)
-    return ReadRequest(view, tokens)

@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from prompt import (
+    GivenIds,
     PromptModel,
     PromptModelError,
     PromptModels,
@@ -62,7 +63,7 @@ class PromptShelf:
         self._hub_cache = hub_cache
         self._models = PromptModels(tokenizer=tokenizer_backend, memo=memo)
         self._shelved: dict[str, Shelved] = {}
-        self._by_name: dict[str | None, PromptModel] = {}
+        self._by_name: dict[str | None, PromptModel | GivenIds] = {}
 
     def load(self, spec: WorkerSpec) -> Shelved:
         """Find and load the worker's tokenizer; blocks for seconds at worst. Changes nothing that is seen."""
@@ -94,16 +95,14 @@ class PromptShelf:
         O(workers × names).
         """
         specs = list(specs)
-        by_name: dict[str | None, PromptModel] = {}
+        by_name: dict[str | None, PromptModel | GivenIds] = {}
         engines: dict[str, set[EngineKind]] = {}
         for spec in specs:
             engines.setdefault(spec.model, set()).add(spec.engine)
         models = {model: self._for_engines(model, kinds) for model, kinds in engines.items()}
         for spec in specs:
-            found = models[spec.model]
-            if found is not None:
-                for name in (spec.model, *spec.aliases, *spec.adapters):
-                    by_name.setdefault(name, found)
+            for name in (spec.model, *spec.aliases, *spec.adapters):
+                by_name.setdefault(name, models[spec.model])
         self._shelved = {name: one for name, one in self._shelved.items() if name in models}
         self._models.keep(models)
         if len(models) == 1 and (only := by_name.get(next(iter(models)))) is not None:
@@ -114,13 +113,18 @@ class PromptShelf:
         """What is known of a model."""
         return self._shelved.get(model, Shelved(Rung.NONE, detail="not looked for yet"))
 
-    def prompt_model(self, name: str | None) -> PromptModel | None:
-        """By the name that a request uses; a request without one means the only model there is."""
+    def prompt_model(self, name: str | None) -> PromptModel | GivenIds | None:
+        """By the name that a request uses; a request without one means the only model there is.
+
+        None for a name that no worker has.
+        """
         return self._by_name.get(name)
 
-    def _for_engines(self, model: str, kinds: Collection[EngineKind]) -> PromptModel | None:
+    def _for_engines(self, model: str, kinds: Collection[EngineKind]) -> PromptModel | GivenIds:
         found = self.shelved(model).model
-        return None if found is None else found.for_engines(kinds)
+        if found is None:
+            return GivenIds(reads_transferred=EngineKind.SGLANG not in kinds)
+        return found.for_engines(kinds)
 
     def _try(self, rung: Rung, name: str, directory: Path) -> Shelved:
         try:

@@ -19,7 +19,7 @@ from prompt import (
     load_tokenizer,
     view_request,
 )
-from prompt.model import PromptTokens
+from prompt.prompt_tokens import PromptTokens
 from prompt.template import ChatTemplate
 from prompt.tokenizer import unpack_tokens
 from protocol import EngineKind

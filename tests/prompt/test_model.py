@@ -110,8 +110,6 @@ def test_add_special_tokens_is_honoured_in_chats() -> None:
         (Api.CHAT, {"messages": [{"role": "user", "content": "\ud800"}]}, NoTokensReason.NOT_A_PROMPT),
         (Api.CHAT, {"messages": HI, "chat_template": "x"}, NoTokensReason.OWN_TEMPLATE),
         (Api.CHAT, {"messages": HI, "kv_transfer_params": {"prompt_token_ids": ["a"]}}, NoTokensReason.NOT_A_PROMPT),
-        (Api.RESPONSES, {"input": "hi"}, NoTokensReason.UNSUPPORTED_API),
-        (Api.MESSAGES, {"messages": HI}, NoTokensReason.UNSUPPORTED_API),
         (Api.OTHER, {"prompt": "hi"}, NoTokensReason.UNSUPPORTED_API),
     ],
 )  # fmt: skip

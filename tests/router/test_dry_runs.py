@@ -14,6 +14,7 @@ from tests.router.control_port import control
 
 CHAT = {"messages": [{"role": "user", "content": "hello there"}]}
 IMAGE = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+GOES_ON = {"model": "m", "input": "hi", "previous_response_id": "r1"}
 PICTURE = {
     "messages": [{"role": "user", "content": [{"type": "text", "text": "look at this"}, IMAGE]}]
 }
@@ -33,7 +34,7 @@ async def test_a_dry_run_tells_where_and_why_and_books_nothing() -> None:
                 assert (decision["unrouted_by"], decision["is_cut"]) == (None, False)
             decision = (await client.post("/debug/route", json=PICTURE)).json()
             assert (decision["unrouted_by"], decision["is_cut"]) == (None, True)
-            named = await client.post("/debug/route?api=responses&all=1", json={"model": "m"})
+            named = await client.post("/debug/route?api=responses&all=1", json=GOES_ON)
             assert named.json()["api"] == "responses"
             assert named.json()["unrouted_by"] == "unsupported_api"
             assert (await client.get("/debug/decisions")).json() == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prompt import Api, NoTokensError, bundled_model_dir, view_request
+from prompt import Api, GivenIds, NoTokensError, bundled_model_dir, view_request
 from prompt.models import MAX_NAMES
 from protocol import EngineKind, WorkerId, WorkerSpec
 from router.shelf import PromptShelf, Rung
@@ -54,7 +54,10 @@ def test_the_ladder(configured: str, tokenizer: str | None, rung: Rung, detail: 
     found = shelf.shelved("m")
     assert found.rung is rung
     assert (found.model is not None) is (rung is not Rung.NONE)
-    assert shelf.prompt_model("m") is found.model
+    if found.model is None:
+        assert isinstance(shelf.prompt_model("m"), GivenIds)
+    else:
+        assert shelf.prompt_model("m") is found.model
     assert detail is None or detail in (found.detail or "")
 
 
@@ -82,6 +85,23 @@ def test_a_model_in_the_hub_cache(
     assert found.rung is rung
     assert detail is None or detail in (found.detail or "")
     assert PromptShelf({}).load(spec(tokenizer="org/name")).rung is Rung.NONE
+
+
+@pytest.mark.parametrize(
+    ("engines", "reads"),
+    [
+        ((EngineKind.VLLM,), True),
+        ((EngineKind.UNKNOWN, EngineKind.VLLM), True),
+        ((EngineKind.VLLM, EngineKind.SGLANG), False),
+    ],
+)
+def test_ids_of_a_chat_are_taken_where_every_engine_reads_them(
+    engines: tuple[EngineKind, ...], *, reads: bool
+) -> None:
+    shelf = PromptShelf({})
+    shelve(shelf, *(spec(worker=f"w{n}", engine=kind) for n, kind in enumerate(engines)))
+    body = b'{"messages": [], "kv_transfer_params": {"prompt_token_ids": [1]}}'
+    assert _has_tokens(shelf, "m", body) is reads
 
 
 def test_every_name_of_a_model_and_no_name_at_all() -> None:

@@ -12,6 +12,8 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+_FILE_WIDTH = 160
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -88,7 +90,7 @@ def exit_beyond(rows: Sequence[Measurement]) -> None:
 
 
 def show(title: str, rows: Sequence[Measurement]) -> None:
-    """Print the table to stderr, so that stdout stays free for JSON."""
+    """Print the table to stderr, so that stdout stays free for JSON; into a file, as wide as it needs to be."""
     table = Table(title=title, title_justify="left")
     for heading in ("name", "median", "unit", "min", "max", "runs", "ratio"):
         justify: Literal["left", "right"] = "left" if heading in ("name", "unit") else "right"
@@ -98,7 +100,8 @@ def show(title: str, rows: Sequence[Measurement]) -> None:
         ratio = ratio if row.most is None else f"at most {row.most:,.3f}"
         spread = (f"{min(row.runs):,.3f}", f"{max(row.runs):,.3f}", str(len(row.runs)))
         table.add_row(row.name, f"{row.value:,.3f}", row.unit, *spread, ratio)
-    Console(stderr=True).print(table)
+    width = None if sys.stderr.isatty() else _FILE_WIDTH
+    Console(stderr=True, width=width).print(table)
 
 
 def write_json(target: str, rows: Sequence[Measurement]) -> None:

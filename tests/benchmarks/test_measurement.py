@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measurement import bounded, exit_beyond, measured, write_json
+from benchmarks.measurement import bounded, exit_beyond, measured, show, write_json
 
 
 def test_the_value_is_the_median_of_the_runs() -> None:
@@ -31,3 +31,12 @@ def test_a_value_beyond_its_bound_ends_with_1() -> None:
     with pytest.raises(SystemExit, match=r"growth is 1\.300, at most 1\.200"):
         exit_beyond([bounded("growth", "×", 1.3, 1.2)])
     assert bounded("growth", "×", 1.3, 1.2).to_json()["most"] == 1.2
+
+
+def test_each_figure_is_one_line_of_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    peer = measured("flat_match_1000000_pages", "operations/s", [13_193.092])
+    show("x", [peer, measured("match_1000000_pages", "operations/s", [33_507.016], peer)])
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if " match_1000000_pages" in line]
+    assert "33,507.016" in line
+    assert "2.54 × flat_match_1000000_pages" in line

@@ -60,7 +60,8 @@ class Residence:
             node.host = HostState.NONE
         self._pools[tier].give(len(node.pages) * self._config.page_size)
         self._refresh(node)
-        self._recorder.remove(MEDIUM[tier], event_hashes(node))
+        if self._recorder.is_enabled:
+            self._recorder.remove(MEDIUM[tier], event_hashes(node))
 
     def clear(self) -> None:
         """Everything is gone, on every tier."""

@@ -43,6 +43,15 @@ def test_parts_go_by_the_age_hits_and_priority_of_the_whole(
     assert goes(core, pages, 3) == order
 
 
+def test_the_upper_part_has_the_priority_of_the_whole_when_the_lower_is_gone() -> None:
+    core = make(host_tokens=None, eviction_policy=EvictionPolicy.PRIORITY)
+    core.insert(key(1, 2, 3, 4), priority=5)
+    core.match(key(1, 2))
+    core.evict_device(2)
+    core.insert(key(9, 9), priority=3)
+    assert goes(core, {"upper": key(1, 2), "other": key(9, 9)}, 2) == ["other", "upper"]
+
+
 def test_a_copy_in_flight_covers_both_parts_and_pins_them() -> None:
     core = make()
     core.insert(key(1, 2, 3, 4))

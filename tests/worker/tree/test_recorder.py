@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from protocol import AllBlocksCleared, BlockRemoved, BlockStored
+from worker.tree import CacheKey, TreeConfig, TreeCore
 from worker.tree.recorder import EventRecorder, StoreLabels
 
 GPU = StoreLabels("GPU", block_size=2)
@@ -107,3 +108,13 @@ def test_a_disabled_recorder_returns_at_once() -> None:
     recorder.remove("GPU", Untouchable())
     recorder.clear()
     assert recorder.take() == []
+
+
+def test_a_core_with_a_disabled_recorder_names_no_page() -> None:
+    core = TreeCore(TreeConfig(2, 8, 8, load_back_threshold=0, events_enabled=False))
+    node = core.insert(CacheKey((1, 2, 3, 4))).node
+    node.event_digests = Untouchable()
+    core.acknowledge(core.pending_backups()[0])
+    assert core.evict_device(8) == 4
+    assert core.load_back(core.match(CacheKey((1, 2, 3, 4)))) is not None
+    assert core.take_events() == []

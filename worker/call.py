@@ -87,6 +87,7 @@ class CallReader:
             extra_key=self._extra_key(view),
             cache_salt=_unicode(view.cache_salt, "cache_salt"),
             session_id=self._session_id(view, headers),
+            priority=_priority(view),
         )
         return Call(
             view,
@@ -169,6 +170,16 @@ def _max_new_tokens(view: RequestView) -> int:
             raise bad_request(f"{name} must be a whole number of at least 1.", name)
         return value
     return DEFAULT_MAX_TOKENS
+
+
+def _priority(view: RequestView) -> int:
+    """How long its pages stay where the tree evicts by priority; nothing else follows from it."""
+    value = view.body.get("priority")
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad_request("priority must be a whole number.", "priority")
+    return value
 
 
 def _client_id(view: RequestView, headers: Mapping[str, str]) -> str | None:

@@ -23,6 +23,7 @@ class EngineRequest:
         max_new_tokens: length of the answer, at least 1; answers are always this long.
         extra_key, cache_salt: namespace of the cache.
         session_id: attribution of the events.
+        priority: of its pages, where the cache evicts by it; the higher stay longer.
     """
 
     request_id: str
@@ -31,6 +32,7 @@ class EngineRequest:
     extra_key: str | None = None
     cache_salt: str | None = None
     session_id: str | None = None
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt:

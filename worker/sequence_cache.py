@@ -171,6 +171,7 @@ class SequenceCache:
         result = self._tree.insert(
             sequence.key(length),
             owned_tokens=owned,
+            priority=sequence.request.priority,
             session_id=sequence.request.session_id,
             counted_tokens=hold.counted_tokens,
         )

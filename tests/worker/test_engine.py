@@ -6,7 +6,7 @@ from protocol import AllBlocksCleared, BlockRemoved, BlockStored
 from tests.worker.virtual_time import Claims, Driver, make_engine, prompt_of, truth
 from worker.engine_settings import QueueFullError, RequestTooLargeError
 from worker.request import EngineRequest, FinishReason, Usage
-from worker.tree import WritePolicy
+from worker.tree import CacheKey, EvictionPolicy, WritePolicy
 
 
 def shape(driver: Driver) -> list[list[str]]:
@@ -162,6 +162,20 @@ def test_selective_write_through_copies_what_a_second_request_hits() -> None:
     assert truth(driver.engine)["CPU_PINNED"] == set()
     driver.serve(prompt_of(0, 20), 6)
     assert truth(driver.engine)["CPU_PINNED"] == truth(driver.engine)["GPU"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"), [(EvictionPolicy.LRU, [0, 8]), (EvictionPolicy.PRIORITY, [8, 0])]
+)
+def test_pages_of_a_request_with_priority_stay(policy: EvictionPolicy, kept: list[int]) -> None:
+    driver = Driver(make_engine(device_tokens=32, host_tokens=None, eviction_policy=policy))
+    for number, priority in ((0, 5), (1, 1)):
+        request = EngineRequest(f"p{number}", tuple(prompt_of(number, 9)), 1, priority=priority)
+        driver.engine.submit(request, driver.now)
+        driver.run()
+    driver.serve(prompt_of(2, 17))
+    matches = [driver.engine.tree.match(CacheKey(tuple(prompt_of(n, 9)))) for n in (0, 1)]
+    assert [match.tokens for match in matches] == kept
 
 
 def test_full_pool_makes_requests_wait_in_order() -> None:

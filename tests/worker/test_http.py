@@ -138,6 +138,8 @@ BAD_REQUESTS: list[tuple[str, object, int, str]] = [
     ("/v1/chat/completions", CHAT | {"model": "nope"}, 404, "`nope` does not exist"),
     ("/v1/chat/completions", CHAT | {"n": 2}, 400, "n must be 1"),
     ("/v1/chat/completions", CHAT | {"stream": "yes"}, 400, "stream"),
+    ("/v1/chat/completions", CHAT | {"priority": "high"}, 400, "priority"),
+    ("/generate", {"text": "x", "priority": True}, 400, "priority"),
     ("/v1/chat/completions", CHAT | {"max_tokens": 0}, 400, "max_tokens"),
     ("/v1/chat/completions", CHAT | {"max_completion_tokens": "3"}, 400, "max_completion_tokens"),
     ("/v1/chat/completions", CHAT | {"max_tokens": 5_000}, 400, "context length is 4096"),

@@ -60,6 +60,21 @@ async def test_advertised_events(fields: dict[str, object], expected: str | None
         assert "replay_endpoint_port_base" not in events
 
 
+async def test_pages_of_a_request_with_priority_stay() -> None:
+    fields = {"gpu_tokens": 64, "host_tokens": None, "eviction_policy": "priority"}
+    async with served(small(**fields)) as client:
+
+        async def cached(prompt: list[int], priority: int) -> int:
+            body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 1}}
+            answer = await client.post("/generate", json=body | {"priority": priority})
+            return int(answer.json()["meta_info"]["cached_tokens"])
+
+        kept, gone, last = ([number] * 20 for number in (1, 2, 3))
+        assert [await cached(kept, 5), await cached(gone, 1), await cached(last, 1)] == [0, 0, 0]
+        await cached([4] * 30, 1)
+        assert [await cached(kept, 5), await cached(gone, 1)] == [16, 0]
+
+
 async def test_ranks_go_round_unless_named() -> None:
     async with served(small(dp_size=2)) as client:
         body = {"input_ids": [1, 2, 3]}

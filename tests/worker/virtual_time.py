@@ -18,7 +18,7 @@ from worker.prefetch import PrefetchLimits
 from worker.request import EngineRequest, TokenOutput, Usage
 from worker.sampler import Sampler
 from worker.storage import Storage
-from worker.tree import TreeConfig, WritePolicy
+from worker.tree import EvictionPolicy, TreeConfig, WritePolicy
 from worker.tree_cache import TreeCache
 
 MODEL = EngineModel(
@@ -47,6 +47,7 @@ def make_engine(
     chunk_tokens: int = 8_192,
     decode_log_interval: int = 40,
     is_eagle: bool = False,
+    eviction_policy: EvictionPolicy = EvictionPolicy.LRU,
 ) -> Engine:
     """An engine on round numbers."""
     tree = TreeConfig(
@@ -55,6 +56,7 @@ def make_engine(
         host_tokens,
         write_policy=write_policy,
         load_back_threshold=0,
+        eviction_policy=eviction_policy,
         announce_refills=announce_refills,
         is_eagle=is_eagle,
     )

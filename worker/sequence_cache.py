@@ -169,7 +169,7 @@ class SequenceCache:
         owned = length - hold.locked_tokens
         hold.owned_tokens -= owned
         result = self._tree.insert(
-            sequence.key(length),
+            sequence.key(length + self._tree.config.is_eagle),
             owned_tokens=owned,
             priority=sequence.request.priority,
             session_id=sequence.request.session_id,
@@ -179,8 +179,9 @@ class SequenceCache:
         return result.node
 
     def _whole_pages(self, num_tokens: int) -> int:
-        page_size = self._tree.config.page_size
-        return num_tokens // page_size * page_size
+        """Tokens of the pages that so many tokens fill; of pairs there is one fewer."""
+        page_size, is_eagle = self._tree.config.page_size, self._tree.config.is_eagle
+        return max(0, num_tokens - is_eagle) // page_size * page_size
 
 
 def _usage(sequence: Sequence, hold: Hold, match: Match) -> Usage:

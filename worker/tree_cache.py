@@ -178,6 +178,9 @@ class TreeCache:
         residency, size = self.tree.residency(), self.tree.config.page_size
         for hold in self._holds.values():
             assert hold.node is not None or not hold.num_tokens, "slots without a place in the tree"
+            above = hold.node.path() if hold.node is not None else ()
+            locked = sum(len(node.pages) for node in above) * size
+            assert locked == hold.locked_tokens, f"{locked} locked, not {hold.locked_tokens}"
         owned = sum(hold.owned_tokens for hold in self._holds.values())
         held, cached = self.tree.device.held, len(residency.device) * size
         assert held == cached + owned, f"{held} held, {cached} cached + {owned} owned"

@@ -83,8 +83,8 @@ def test_pages_of_pairs_come_back_whole() -> None:
     for number in (0, 1, 2, 3):
         driver.serve(prompt_of(number, 34))
     assert held_tiers(driver) == (0, 0)
-    assert driver.serve(PROMPT) == Usage(34, cached_storage_tokens=28)
-    assert held_tiers(driver) == (7, 7)
+    assert driver.serve(PROMPT) == Usage(34, cached_storage_tokens=32)
+    assert held_tiers(driver) == (8, 8)
     assert Claims().fold(driver.events).held == truth(engine)
     for event in driver.events:
         if isinstance(event, BlockStored):

@@ -9,7 +9,7 @@ from tests.worker.virtual_time import Claims, Driver, make_engine, truth
 from worker.engine_settings import QueueFullError, RequestTooLargeError
 from worker.prefetch import PrefetchLimits, PrefetchPolicy
 from worker.storage import MemoryStorage
-from worker.tree import WritePolicy
+from worker.tree import EvictionPolicy, WritePolicy
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ FLEETS = st.fixed_dictionaries(
         "device_tokens": st.sampled_from([24, 64, 130]),
         "host_tokens": st.sampled_from([None, 16, 64, 256]),
         "write_policy": st.sampled_from(WritePolicy),
+        "eviction_policy": st.sampled_from(EvictionPolicy),
+        "is_eagle": st.booleans(),
         "prefetch": st.builds(
             PrefetchLimits,
             st.just(4),
@@ -73,11 +75,17 @@ def prompt(family: int, length: int) -> list[int]:
     return [1_000 * family + i for i in range(length)]
 
 
-def filled_storage(page_size: int) -> MemoryStorage:
+def filled_storage(page_size: int, *, is_eagle: bool) -> MemoryStorage:
     """A store that another worker has filled with every family."""
     storage = MemoryStorage()
     writer = Driver(
-        make_engine(page_size=page_size, device_tokens=512, host_tokens=512, storage=storage)
+        make_engine(
+            page_size=page_size,
+            device_tokens=512,
+            host_tokens=512,
+            storage=storage,
+            is_eagle=is_eagle,
+        )
     )
     for family in range(3):
         writer.serve(prompt(family, 60))
@@ -88,7 +96,8 @@ def driver_of(fleet: dict[str, object]) -> Driver:
     """An engine over a full store."""
     page_size = fleet["page_size"]
     assert isinstance(page_size, int)
-    return Driver(make_engine(storage=filled_storage(page_size), **fleet))  # type: ignore[arg-type]
+    storage = filled_storage(page_size, is_eagle=bool(fleet["is_eagle"]))
+    return Driver(make_engine(storage=storage, **fleet))  # type: ignore[arg-type]
 
 
 def act(driver: Driver, action: Submit | Cancel | Wait | FlushCache) -> None:

@@ -1,6 +1,8 @@
 """Both page stores hold to one contract; the directory is safe from what else lies in it."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -142,3 +144,35 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         DirectoryStorage(tmp_path / "file")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.worker.test_storage import page
+from worker.storage import DirectoryStorage
+storage = DirectoryStorage(Path(sys.argv[1]))
+print(flush=True)
+for number in range(1 << 30):
+    storage.put([page(number)])
+"""
+
+
+def test_processes_that_write_at_once_and_are_killed_leave_whole_pages(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    storage = DirectoryStorage(tmp_path)
+    writers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline()
+        while not storage.exists([page(300).digest]):
+            assert all(writer.poll() is None for writer in writers)
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    written = storage.exists([page(number).digest for number in range(10_000)])
+    assert written > 300
+    assert storage.fetch([page(number) for number in range(written)]) == written
+    assert storage.counters.corrupt == 0

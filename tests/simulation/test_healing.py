@@ -140,6 +140,7 @@ def test_one_pass_heals_a_fleet(
     assert_healed(*what_happened(seed, has_room=True))
 
 
+@pytest.mark.timeout(3_600)  # one test plays all fleets that were asked for
 @pytest.mark.parametrize("what_happened", [after_a_late_join, after_a_purge])
 def test_one_pass_heals_fleets_under_pressure(
     what_happened: Callable[..., tuple[int, int, int]], pytestconfig: pytest.Config

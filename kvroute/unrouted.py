@@ -11,6 +11,8 @@ from router.counters import UnroutedReason
 _WHY: Mapping[str, str] = {
     NoTokensReason.NO_TOKENIZER: "no tokenizer of its model is known to the router "
     "(kvroute serve --tokenizer MODEL=DIR)",
+    NoTokensReason.NOT_TOKENIZED: "no tokenizer of its model is known to the router, and the engine "
+    "that was asked did not tokenize it in time",
     NoTokensReason.NO_TEMPLATE: "there is no chat template in the directory of the model's tokenizer",
     NoTokensReason.OWN_TEMPLATE: "the request brings a chat template of its own, which is not run",
     NoTokensReason.TEMPLATE_FAILED: "the model's chat template refused the chat, or broke on it",

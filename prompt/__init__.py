@@ -16,6 +16,7 @@ from prompt.prompt_tokens import PromptTokens
 from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.token_memo import MemoCounts, TokenMemo
+from prompt.tokenize_body import is_chat, tokenize_body
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer
 from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, view_request
 
@@ -46,6 +47,8 @@ __all__ = [
     "default_hub_cache",
     "given_tokens",
     "hub_snapshot",
+    "is_chat",
     "load_tokenizer",
+    "tokenize_body",
     "view_request",
 ]

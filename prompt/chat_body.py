@@ -12,6 +12,7 @@ Source: vLLM (``entrypoints/anthropic``, ``entrypoints/openai/responses``) and S
 alike; where they differ, the rules are vLLM's.
 """
 
+import json
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
@@ -164,7 +165,7 @@ def _call(block: Mapping[str, object]) -> dict[str, object]:
         _refuse("a tool call has no id, and engines make one up")
     function = {
         "name": block.get("name") or "",
-        "arguments": arguments if isinstance(arguments, dict) else {},
+        "arguments": json.dumps(arguments if isinstance(arguments, dict) else {}),
     }
     return {"id": block["id"], "type": "function", "function": function}
 

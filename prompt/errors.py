@@ -15,6 +15,7 @@ class NoTokensReason(StrEnum):
     """Why a request is routed on load alone."""
 
     NO_TOKENIZER = "no_tokenizer"  # nothing is known here of the model's tokenizer
+    NOT_TOKENIZED = "not_tokenized"  # an engine was to be asked, and did not answer in time or well
     NO_TEMPLATE = "no_template"  # the model's directory holds no chat template
     OWN_TEMPLATE = "own_template"  # the request brings a template; it is not run here
     TEMPLATE_FAILED = "template_failed"  # the template refused the chat or broke on it

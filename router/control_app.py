@@ -275,7 +275,7 @@ async def _dry_run(
     known = api
     if known is None:
         known = await loop.run_in_executor(parts.executor, _api_of_body, body)
-    read = await loop.run_in_executor(parts.executor, parts.reader.read_now, known, body)
+    read = await parts.reader.read_body(known, body)
     question = plan_request(known, f"dry-run-{uuid.uuid4().hex}", read, time.time(), session)
     decision = parts.fleet.planner.explain(
         question, parts.fleet.clock(), all_candidates=all_candidates

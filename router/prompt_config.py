@@ -14,9 +14,14 @@ class PromptConfig(BaseModel):
             Chats that were not seen the longest go. 0 keeps none.
         hub_cache: where models are looked for that engines name by hub id: by default where Hugging Face's
             libraries keep them (`HF_HUB_CACHE`, `HF_HOME`). Nothing is downloaded.
+        asks_engines: have engines tokenize (`/tokenize`) for models whose tokenizer is not found here, and
+            compare their tokens with the router's own where it is.
+        ask_timeout_s: an engine that has not tokenized by then is not waited for: the request goes by load.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     memo_bytes: Annotated[int, Field(ge=0, le=1 << 40)] = 128 << 20
     hub_cache: Path | None = None
+    asks_engines: bool = True
+    ask_timeout_s: Annotated[float, Field(gt=0, le=60)] = 0.5

@@ -16,12 +16,14 @@ from prompt import (
     GivenIds,
     MalformedRequestError,
     NoTokensError,
+    NoTokensReason,
     PromptTokens,
     RequestView,
     view_request,
 )
 from protocol import TokenBytes
 from router.counters import DataCounters, UnroutedReason
+from router.engine_tokens import EngineTokens
 from router.errors import ErrorKind, FrontDoorError
 from router.headers import RequestHead
 
@@ -67,12 +69,21 @@ class ReadRequest(NamedTuple):
 
 
 class PromptReader:
-    """Reads bodies. The executor's queue is bounded by the front door's limit of requests in flight."""
+    """Reads bodies. The executor's queue is bounded by the front door's limit of requests in flight.
+
+    Args:
+        asked: makes tokens where no tokenizer is known; None for nobody.
+    """
 
     def __init__(
-        self, models: PromptModelSource, executor: Executor, counters: DataCounters
+        self,
+        models: PromptModelSource,
+        executor: Executor,
+        counters: DataCounters,
+        asked: EngineTokens | None = None,
     ) -> None:
         self._models = models
+        self._asked = asked
         self._executor = executor
         self._counters = counters
 
@@ -86,14 +97,26 @@ class PromptReader:
             return ReadRequest()
         if head.is_encoded:
             found = ReadRequest(unrouted=UnroutedReason.ENCODED_BODY)
-        elif len(body) <= INLINE_BYTES:
+        else:
+            found = await self.read_body(api, body)
+        if found.unrouted is not None and api is not Api.OTHER:
+            self._counters.unrouted[found.unrouted] += 1
+        self._counters.cut_prompts += found.is_cut
+        return found
+
+    async def read_body(self, api: Api, body: bytes) -> ReadRequest:
+        """Read a plain body, and ask an engine where nothing else helps; counts nothing of the request.
+
+        Raises:
+            FrontDoorError: the body of a routed API is no JSON object.
+        """
+        if len(body) <= INLINE_BYTES:
             found = self.read_now(api, body)
         else:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._executor, self.read_now, api, body)
-        if found.unrouted is not None and api is not Api.OTHER:
-            self._counters.unrouted[found.unrouted] += 1
-        self._counters.cut_prompts += found.is_cut
+        if found.unrouted is NoTokensReason.NO_TOKENIZER and self._asked is not None:
+            return await _ask(self._asked, found)
         return found
 
     def read_now(self, api: Api, body: bytes) -> ReadRequest:
@@ -117,3 +140,13 @@ class PromptReader:
             return ReadRequest(view, unrouted=error.reason)
         timing_us = {"render": prompt.render_us, "tokenize": prompt.tokenize_us}
         return ReadRequest(view, prompt.tokens, timing_us, is_cut=prompt.is_cut)
+
+
+async def _ask(asked: EngineTokens, found: ReadRequest) -> ReadRequest:
+    """What was read, with the tokens that an engine makes of it."""
+    assert found.view is not None
+    try:
+        prompt = await asked.prompt_tokens(found.view)
+    except NoTokensError as error:
+        return found._replace(unrouted=error.reason)
+    return ReadRequest(found.view, prompt.tokens, {"tokenize": prompt.tokenize_us})

@@ -38,9 +38,11 @@ from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.dialer import Dialer
+from router.engine_tokens import EngineTokens
 from router.exchange import Relay
 from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
+from router.front import client_keys, front_of
 from router.hops import new_hops
 from router.metrics import MetricSources
 from router.outages import Outages
@@ -54,6 +56,8 @@ from router.registry import Brains, Registry, RegistryLimits
 from router.shelf import PromptShelf
 from router.sibling import Siblings
 from router.ticker import Ticker
+from router.tokenize_route import TokenizeRoute, open_tokenize_route
+from router.tokenizer_proof import Prover
 from router.trials import Trials
 from router.upstream import UpstreamTimeouts, open_upstream
 from router.watcher import Watcher, WatchTimes
@@ -129,9 +133,13 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         prober = await stack.enter_async_context(
             open_prober(_probe_timeouts(config), token, hops, dialer)
         )
+        route = await stack.enter_async_context(
+            open_tokenize_route(token, hops, config.timeouts.connect_s, dialer)
+        )
+        asked, prover = _asking(config, shelf, route, counters)
         times = WatchTimes(config.health.interval_s, config.health.refresh_s)
-        watcher = Watcher(registry, shelf, prober, times, Random())
-        reader = PromptReader(shelf, executor, counters)
+        watcher = Watcher(registry, shelf, prober, times, Random(), prover=prover)
+        reader = PromptReader(shelf, executor, counters, asked)
         relay = Relay(
             planner,
             upstream,
@@ -169,6 +177,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
                 connections=guards,
                 pools=pools,
                 memo=memo,
+                keys=(keys := client_keys(config, time.monotonic())),
             ),
             reader=reader,
             executor=executor,
@@ -184,7 +193,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             bootstrap,
             watcher,
             ticker,
-            make_server(data_app, guards["data"], grace_s=grace_s),
+            make_server(front_of(data_app, keys), guards["data"], grace_s=grace_s),
             make_server(control_app(control), guards["control"], grace_s=1.0),
         )
 
@@ -310,6 +319,16 @@ class _StopSignal:
 def _shelf(config: RouterConfig, memo: TokenMemo) -> PromptShelf:
     cache = config.prompts.hub_cache or default_hub_cache(os.environ, Path.home())
     return PromptShelf(config.tokenizers, config.tokenizer_backend, hub_cache=cache, memo=memo)
+
+
+def _asking(
+    config: RouterConfig, shelf: PromptShelf, route: TokenizeRoute, counters: DataCounters
+) -> tuple[EngineTokens | None, Prover | None]:
+    """Who asks engines for tokens, and who compares them; nobody where that is not wanted."""
+    if not config.prompts.asks_engines:
+        return None, None
+    timeout_s = config.prompts.ask_timeout_s
+    return EngineTokens(shelf, route, counters, timeout_s), Prover(route, timeout_s)
 
 
 def _planner(config: RouterConfig, index: FleetIndex) -> Planner:

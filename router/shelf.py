@@ -3,7 +3,11 @@
     configured   ``tokenizers`` names a directory
     engine       the directory that the engine names, if it is here and loads
     hub          the model that the engine names, from a local hub cache
+    asked        engines of the model tokenize for others: each prompt is asked about (`engine_tokens`)
     none         requests of this model go by load alone; the reason is shown
+
+An engine that tokenizes for others also proves the rungs above when it is learned: where it makes other tokens than
+the router, these are not used.
 
 A request is tokenized before it is known which worker takes it, so it has tokens only where all engines
 that serve its model would make the same ones.
@@ -11,7 +15,8 @@ that serve its model would make the same ones.
 Loading takes up to seconds and happens in a thread; lookups see one consistent snapshot.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +30,11 @@ from prompt import (
     TokenMemo,
     hub_snapshot,
 )
-from protocol import EngineKind, WorkerSpec
+from protocol import EngineKind, WorkerId, WorkerSpec
+from router.engine_tokens import AskedEngine, AskedModel
+from router.tokenizer_proof import Proof
+
+logger = logging.getLogger(__name__)
 
 
 class Rung(StrEnum):
@@ -34,12 +43,13 @@ class Rung(StrEnum):
     CONFIGURED = "configured"
     ENGINE = "engine"
     HUB = "hub"
+    ASKED = "asked"
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """What is known of one model's tokenizer. ``detail`` says why there is none."""
+    """What is known of one model's tokenizer. ``detail`` says why there is none here."""
 
     rung: Rung
     model: PromptModel | None = None
@@ -64,6 +74,9 @@ class PromptShelf:
         self._models = PromptModels(tokenizer=tokenizer_backend, memo=memo)
         self._shelved: dict[str, Shelved] = {}
         self._by_name: dict[str | None, PromptModel | GivenIds] = {}
+        self._asked: dict[str | None, AskedModel] = {}
+        self._specs: Sequence[WorkerSpec] = ()
+        self._proofs: dict[WorkerId, Proof] = {}
 
     def load(self, spec: WorkerSpec) -> Shelved:
         """Find and load the worker's tokenizer; blocks for seconds at worst. Changes nothing that is seen."""
@@ -94,24 +107,37 @@ class PromptShelf:
 
         O(workers × names).
         """
-        specs = list(specs)
-        by_name: dict[str | None, PromptModel | GivenIds] = {}
-        engines: dict[str, set[EngineKind]] = {}
-        for spec in specs:
-            engines.setdefault(spec.model, set()).add(spec.engine)
-        models = {model: self._for_engines(model, kinds) for model, kinds in engines.items()}
-        for spec in specs:
-            for name in (spec.model, *spec.aliases, *spec.adapters):
-                by_name.setdefault(name, models[spec.model])
+        self._specs = list(specs)
+        models = {spec.model for spec in self._specs}
+        workers = {spec.worker for spec in self._specs}
+        self._proofs = {worker: one for worker, one in self._proofs.items() if worker in workers}
         self._shelved = {name: one for name, one in self._shelved.items() if name in models}
         self._models.keep(models)
-        if len(models) == 1 and (only := by_name.get(next(iter(models)))) is not None:
-            by_name[None] = only
-        self._by_name = by_name
+        self._name()
+
+    def prove(self, worker: WorkerId, proof: Proof) -> None:
+        """What a worker, one of those that were kept, has shown. O(workers × names)."""
+        before = self._proofs.get(worker, Proof())
+        if proof.difference is not None and proof.difference != before.difference:
+            logger.warning("worker %s: %s; they are not used", worker, proof.difference)
+        self._proofs[worker] = proof
+        if proof != before:
+            self._name()
 
     def shelved(self, model: str) -> Shelved:
         """What is known of a model."""
-        return self._shelved.get(model, Shelved(Rung.NONE, detail="not looked for yet"))
+        found = self._shelved.get(model, Shelved(Rung.NONE, detail="not looked for yet"))
+        difference = self._difference(model)
+        if found.model is not None and difference is None:
+            return found
+        is_asked = any(spec.model == model and self._takes_texts(spec) for spec in self._specs)
+        rung = Rung.ASKED if is_asked else Rung.NONE
+        return Shelved(rung, directory=found.directory, detail=difference or found.detail)
+
+    def asked(self, name: str | None) -> AskedModel | None:
+        """Who can be asked about prompts of a model, by the name that a request uses; None where nobody can, or
+        nobody needs to be."""
+        return self._asked.get(name)
 
     def prompt_model(self, name: str | None) -> PromptModel | GivenIds | None:
         """By the name that a request uses; a request without one means the only model there is.
@@ -120,11 +146,52 @@ class PromptShelf:
         """
         return self._by_name.get(name)
 
-    def _for_engines(self, model: str, kinds: Collection[EngineKind]) -> PromptModel | GivenIds:
+    def _name(self) -> None:
+        """Look every name up anew."""
+        by_name: dict[str | None, PromptModel | GivenIds] = {}
+        asked: dict[str | None, AskedModel] = {}
+        by_model: dict[str, list[WorkerSpec]] = {}
+        for spec in self._specs:
+            by_model.setdefault(spec.model, []).append(spec)
+        for model, specs in by_model.items():
+            found, engines = self._for_engines(model, specs)
+            names: list[str | None] = [None] if len(by_model) == 1 else []
+            for spec in specs:
+                names += (spec.model, *spec.aliases, *spec.adapters)
+            for name in names:
+                by_name.setdefault(name, found)
+                if engines is not None:
+                    asked.setdefault(name, engines)
+        self._by_name, self._asked = by_name, asked
+
+    def _for_engines(
+        self, model: str, specs: Sequence[WorkerSpec]
+    ) -> tuple[PromptModel | GivenIds, AskedModel | None]:
+        """What makes the model's tokens here, and who else can be asked for them."""
+        kinds = {spec.engine for spec in specs}
         found = self.shelved(model).model
-        if found is None:
-            return GivenIds(reads_transferred=EngineKind.SGLANG not in kinds)
-        return found.for_engines(kinds)
+        if found is not None:
+            return found.for_engines(kinds), None
+        is_sglang = EngineKind.SGLANG in kinds
+        engines = [
+            AskedEngine(spec.url, self._proofs[spec.worker].takes_chats)
+            for spec in specs
+            if self._takes_texts(spec)
+        ]
+        asked = AskedModel(model, engines, is_sglang) if engines else None
+        return GivenIds(reads_transferred=not is_sglang), asked
+
+    def _takes_texts(self, spec: WorkerSpec) -> bool:
+        proof = self._proofs.get(spec.worker)
+        return proof is not None and proof.takes_texts
+
+    def _difference(self, model: str) -> str | None:
+        """How some worker's tokens differ from those that are made here."""
+        for spec in self._specs:
+            proof = self._proofs.get(spec.worker)
+            if spec.model == model and proof is not None and proof.difference is not None:
+                return proof.difference
+        return None
 
     def _try(self, rung: Rung, name: str, directory: Path) -> Shelved:
         try:

@@ -15,16 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
 
+from protocol import WorkerSpec
 from router.discovery import with_named_events
 from router.probe import ProbeError, Prober
 from router.registry import Registry
-from router.shelf import PromptShelf
+from router.shelf import PromptShelf, Shelved
 from router.storage_use import with_named_pool
+from router.tokenizer_proof import Prover
 from router.worker_record import WorkerRecord
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.25
+_PROVE_EVERY_S = 600.0
 _SHARE = 4
 
 
@@ -41,6 +44,7 @@ class Watcher:
 
     Args:
         rng: spreads probes, so that workers are not all asked at once.
+        prover: compares tokens with a worker's own once it has been learned; None for nobody.
     """
 
     def __init__(
@@ -51,7 +55,9 @@ class Watcher:
         times: WatchTimes,
         rng: Random,
         clock: Callable[[], float] = time.monotonic,
+        prover: Prover | None = None,
     ) -> None:
+        self._prover = prover
         self._registry = registry
         self._shelf = shelf
         self._prober = prober
@@ -100,6 +106,8 @@ class Watcher:
             is_ok = await self._probe(record)
             is_due = self._clock() - learned_at >= self._times.refresh_s
             is_doubtful = not is_ok or record.breaker.awaits_probe
+            if is_ok and had_failed:
+                record.proved = None
             if is_ok and (had_failed or is_due):
                 is_doubtful |= not await self._learn(record)
                 learned_at = self._clock()
@@ -152,6 +160,7 @@ class Watcher:
             shelved = await loop.run_in_executor(self._loader, self._shelf.load, found.spec)
             if self._is_current(record):
                 self._registry.learned(worker, found, shelved, self._clock())
+            await self._prove(record, found.spec, shelved)
             return True
         except ProbeError as error:
             reason = str(error)
@@ -161,6 +170,19 @@ class Watcher:
         if self._is_current(record):
             self._registry.not_learned(worker, reason)
         return False
+
+    async def _prove(self, record: WorkerRecord, spec: WorkerSpec, shelved: Shelved) -> None:
+        """Compare tokens with the worker's own, if it is long since that was done."""
+        if self._prover is None:
+            return
+        if record.proved is not None:
+            proved, at = record.proved
+            if proved == spec and self._clock() - at < _PROVE_EVERY_S:
+                return
+        proof = await self._prover.prove(spec, shelved.model)
+        if proof is not None and self._is_current(record):
+            record.proved = spec, self._clock()
+            self._shelf.prove(record.worker, proof)
 
     def _is_current(self, record: WorkerRecord) -> bool:
         """Is it still the worker of its name? One that was removed, and perhaps added again, is not."""

@@ -27,7 +27,7 @@ def said(*blocks: dict[str, Any], role: str = "user") -> dict[str, Any]:
 USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "42"}
 TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object"}}
-CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]
+CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
 FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object"}}
 
 

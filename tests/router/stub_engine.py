@@ -72,7 +72,7 @@ async def stub_engine(
             await peer.send(
                 response((page if isinstance(page, str) else json.dumps(page)).encode())
             )
-        elif peer.request.method == "GET":
+        elif peer.request.method == "GET" or target == "/tokenize":
             await peer.send(response(b"{}", status=404))
         else:
             await script(peer)

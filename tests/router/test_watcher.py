@@ -15,7 +15,9 @@ from router.discovery import NamedEvents
 from router.hops import Hops
 from router.probe import ProbeTimeouts, open_prober
 from router.registry import RegistryLimits
-from router.shelf import PromptShelf, Shelved
+from router.shelf import PromptShelf, Rung, Shelved
+from router.tokenize_route import open_tokenize_route
+from router.tokenizer_proof import Prover
 from router.upstream import UpstreamError
 from router.watcher import Watcher, WatchTimes, retry_pause_s
 from router.worker_record import WorkerState
@@ -32,8 +34,12 @@ FAST = WatchTimes(interval_s=0.02, refresh_s=0.05)
 @asynccontextmanager
 async def watching(one: TestFleet, times: WatchTimes = FAST) -> AsyncIterator[Watcher]:
     """A watcher that runs."""
-    async with open_prober(TIMEOUTS, "t0ken", HOPS) as prober:
-        watcher = Watcher(one.registry, one.brains.shelf, prober, times, Random(0))
+    async with (
+        open_prober(TIMEOUTS, "t0ken", HOPS) as prober,
+        open_tokenize_route(None, HOPS, 1.0) as route,
+    ):
+        shelf, prover = one.brains.shelf, Prover(route, 1.0)
+        watcher = Watcher(one.registry, shelf, prober, times, Random(0), prover=prover)
         task = asyncio.get_running_loop().create_task(watcher.run())
         try:
             yield watcher
@@ -106,6 +112,26 @@ async def test_a_worker_that_changes_is_learned_again() -> None:
             cards = engine.pages["/v1/models"]["data"]  # type: ignore[index]
             cards.append({"id": "lora", "parent": "m"})
             await until(lambda: one.plan("lora") == worker)
+
+
+async def test_a_worker_that_tokenizes_for_others_is_asked_once_in_a_while() -> None:
+    with fleet() as one:
+        async with stub_engine() as engine, watching(one) as watcher:
+            engine.pages["/tokenize"] = {"tokens": [1, 2, 3]}
+            worker = add(one, engine)
+            watcher.wake()
+            shelf = one.brains.shelf
+            await until(lambda: shelf.shelved("m").rung is Rung.ASKED)
+            cards = engine.pages["/v1/models"]["data"]  # type: ignore[index]
+            num_models = len(engine.worker.requests)
+            await until(lambda: len(engine.worker.requests) > num_models + 20)
+            asked = [r for r in engine.worker.requests if r.target == "/tokenize"]
+            assert len(asked) == 1  # a text; no chat, for it is an SGLang
+            cards.append({"id": "lora", "parent": "m"})
+            await until(lambda: one.plan("lora") == worker)
+            assert shelf.asked("lora") is not None
+            one.registry.remove(worker)
+            assert shelf.asked("m") is None
 
 
 async def test_named_events_are_followed_whatever_the_engine_says() -> None:

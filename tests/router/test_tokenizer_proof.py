@@ -1,0 +1,143 @@
+"""Tokens compared with an engine's own, and what follows for the ladder."""
+
+import orjson
+import pytest
+
+from prompt import (
+    Api,
+    GivenIds,
+    NoTokensError,
+    PromptModel,
+    bundled_model_dir,
+    view_request,
+)
+from protocol import EngineKind, WorkerId, WorkerSpec
+from router.shelf import PromptShelf, Rung
+from router.tokenize_route import TokenizeError, Told
+from router.tokenizer_proof import Proof, Prover
+
+MODEL = PromptModel.load(bundled_model_dir())
+
+
+def spec(worker: str = "w", engine: EngineKind = EngineKind.VLLM) -> WorkerSpec:
+    return WorkerSpec(
+        WorkerId(worker),
+        f"http://{worker}",
+        "m",
+        engine=engine,
+        tokenizer=str(bundled_model_dir()),
+        aliases=("alias",),
+    )
+
+
+class Engine:
+    """Tokenizes as the bundled model does, but for what it is told to do otherwise."""
+
+    def __init__(self, **odd: Told | TokenizeError | str) -> None:
+        self.odd = odd
+        self.bodies: list[dict[str, object]] = []
+
+    async def tokenize(self, url: str, body: bytes, timeout_s: float) -> Told:
+        fields = orjson.loads(body)
+        self.bodies.append(fields)
+        kind = "chat" if "messages" in fields else "text"
+        match self.odd.get(kind):
+            case TokenizeError() as error:
+                raise error
+            case Told() as told:
+                return told
+            case str() as prefix:
+                fields["messages"][0]["content"] = prefix
+        view = view_request(Api.CHAT if kind == "chat" else Api.COMPLETIONS, orjson.dumps(fields))
+        return Told(MODEL.prompt_tokens(view).tokens)
+
+
+REFUSED, DOWN = TokenizeError("400", is_refusal=True), TokenizeError("down")
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "expected"),
+    [
+        (Engine(), EngineKind.VLLM, Proof(takes_texts=True, takes_chats=True)),
+        (Engine(), EngineKind.SGLANG, Proof(takes_texts=True)),
+        (Engine(text=Told(None)), EngineKind.VLLM, Proof()),
+        (Engine(chat=REFUSED), EngineKind.VLLM, Proof(takes_texts=True)),
+        (Engine(text=REFUSED), EngineKind.VLLM, Proof(takes_chats=True)),
+        (Engine(text=DOWN), EngineKind.VLLM, None),
+        (Engine(chat=DOWN), EngineKind.VLLM, None),
+    ],
+)
+async def test_what_an_engine_shows(engine: Engine, kind: EngineKind, expected: Proof) -> None:
+    assert await Prover(engine, 1.0).prove(spec(engine=kind), MODEL) == expected
+    assert await Prover(engine, 1.0).prove(spec(engine=kind), None) == expected
+
+
+async def test_a_difference_is_told() -> None:
+    engine = Engine(chat="You are somebody else.")
+    proof = await Prover(engine, 1.0).prove(spec(), MODEL)
+    assert proof is not None
+    assert "tokens of a chat" in (proof.difference or "")
+    assert engine.bodies[0]["model"] == "m"
+    assert (await Prover(engine, 1.0).prove(spec(), None)) == Proof(
+        takes_texts=True, takes_chats=True
+    )
+
+
+def shelf_of(*specs: WorkerSpec) -> PromptShelf:
+    shelf = PromptShelf({})
+    for one in specs:
+        shelf.put(one, shelf.load(one))
+    shelf.keep(specs)
+    return shelf
+
+
+DIFFERS = Proof(takes_texts=True, takes_chats=True, difference="others")
+
+
+def test_tokens_that_differ_are_not_used_and_the_engine_is_asked() -> None:
+    one, two = spec(), spec("v")
+    shelf = shelf_of(one, two)
+    assert shelf.shelved("m").rung is Rung.ENGINE
+    shelf.prove(one.worker, DIFFERS)
+    found = shelf.shelved("m")
+    assert (found.rung, found.model, found.detail) == (Rung.ASKED, None, "others")
+    for name in ("m", "alias", None):
+        assert isinstance(shelf.prompt_model(name), GivenIds)
+        asked = shelf.asked(name)
+        assert asked is not None
+        assert [engine.url for engine in asked.engines] == [one.url]
+    shelf.prove(two.worker, Proof(takes_texts=True))
+    asked = shelf.asked("m")
+    assert asked is not None
+    assert [engine.takes_chats for engine in asked.engines] == [True, False]
+    shelf.prove(one.worker, Proof(takes_texts=True, takes_chats=True))
+    assert shelf.shelved("m").rung is Rung.ENGINE
+    assert isinstance(shelf.prompt_model("alias"), PromptModel)
+    assert shelf.asked("m") is None
+    shelf.prove(one.worker, DIFFERS)
+    shelf.keep([two])
+    assert shelf.shelved("m").rung is Rung.ENGINE
+
+
+@pytest.mark.parametrize(
+    ("kind", "proof", "rung", "plain_only"),
+    [
+        (EngineKind.VLLM, Proof(takes_texts=True, takes_chats=True), Rung.ASKED, False),
+        (EngineKind.SGLANG, Proof(takes_texts=True), Rung.ASKED, True),
+        (EngineKind.VLLM, Proof(), Rung.NONE, None),
+    ],
+)
+def test_without_a_tokenizer_engines_are_asked(
+    kind: EngineKind, proof: Proof, rung: Rung, *, plain_only: bool | None
+) -> None:
+    lacks = WorkerSpec(WorkerId("w"), "http://w", "m", engine=kind)
+    shelf = shelf_of(lacks)
+    assert (shelf.shelved("m").rung, shelf.asked("m")) == (Rung.NONE, None)
+    shelf.prove(lacks.worker, proof)
+    found, asked = shelf.shelved("m"), shelf.asked("m")
+    assert (found.rung, found.detail) == (rung, "the engine names no tokenizer")
+    assert (None if asked is None else asked.plain_only) is plain_only
+    model = shelf.prompt_model("m")
+    assert model is not None
+    with pytest.raises(NoTokensError):
+        model.prompt_tokens(view_request(Api.COMPLETIONS, b'{"prompt": "hi"}'))

@@ -17,7 +17,7 @@ from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.token_memo import MemoCounts, TokenMemo
 from prompt.tokenize_body import is_chat, tokenize_body
-from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer
+from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
 from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, view_request
 
 __all__ = [
@@ -50,5 +50,6 @@ __all__ = [
     "is_chat",
     "load_tokenizer",
     "tokenize_body",
+    "unpack_tokens",
     "view_request",
 ]

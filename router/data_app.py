@@ -157,7 +157,7 @@ class DataApp:
                     (REQUEST_ID, request_id.encode()),
                     self._relay.hops.field,
                 ],
-                body=body,
+                body=body if read.body is None else read.body,
                 may_repeat=_may_repeat(routed, scope),
                 reads_usage=routed is not Api.OTHER,
                 started_at=started_at,

@@ -17,6 +17,8 @@ class PromptConfig(BaseModel):
         asks_engines: have engines tokenize (`/tokenize`) for models whose tokenizer is not found here, and
             compare their tokens with the router's own where it is.
         ask_timeout_s: an engine that has not tokenized by then is not waited for: the request goes by load.
+        sends_token_ids: put the tokens into chats for vLLM (`kv_transfer_params.prompt_token_ids`), so that it need
+            not make them again. Only where every engine of the model made the same tokens when it was asked.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -25,3 +27,4 @@ class PromptConfig(BaseModel):
     hub_cache: Path | None = None
     asks_engines: bool = True
     ask_timeout_s: Annotated[float, Field(gt=0, le=60)] = 0.5
+    sends_token_ids: bool = False

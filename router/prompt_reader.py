@@ -6,7 +6,7 @@ counted with its reason.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -26,6 +26,7 @@ from router.counters import DataCounters, UnroutedReason
 from router.engine_tokens import EngineTokens
 from router.errors import ErrorKind, FrontDoorError
 from router.headers import RequestHead
+from router.token_ids_field import with_token_ids
 
 INLINE_BYTES = 16 * 1024
 
@@ -59,6 +60,7 @@ class ReadRequest(NamedTuple):
         tokens: None where the request goes by load alone.
         is_cut: these are the tokens before the prompt's first image, not all of them.
         timing_us: microseconds by stage.
+        body: what goes on in place of the client's; None where that does.
     """
 
     view: RequestView | None = None
@@ -66,6 +68,7 @@ class ReadRequest(NamedTuple):
     timing_us: Mapping[str, int] = MappingProxyType({})
     unrouted: str | None = None
     is_cut: bool = False
+    body: bytes | None = None
 
 
 class PromptReader:
@@ -73,6 +76,7 @@ class PromptReader:
 
     Args:
         asked: makes tokens where no tokenizer is known; None for nobody.
+        takes_ids: whether engines of a model are given the tokens of chats; None where none is.
     """
 
     def __init__(
@@ -81,7 +85,9 @@ class PromptReader:
         executor: Executor,
         counters: DataCounters,
         asked: EngineTokens | None = None,
+        takes_ids: Callable[[str | None], bool] | None = None,
     ) -> None:
+        self._takes_ids = takes_ids
         self._models = models
         self._asked = asked
         self._executor = executor
@@ -139,7 +145,21 @@ class PromptReader:
         except NoTokensError as error:
             return ReadRequest(view, unrouted=error.reason)
         timing_us = {"render": prompt.render_us, "tokenize": prompt.tokenize_us}
-        return ReadRequest(view, prompt.tokens, timing_us, is_cut=prompt.is_cut)
+        read = ReadRequest(view, prompt.tokens, timing_us, is_cut=prompt.is_cut)
+        return read if self._takes_ids is None else self._with_ids(read, prompt.tokens, body)
+
+    def _with_ids(self, read: ReadRequest, tokens: TokenBytes, body: bytes) -> ReadRequest:
+        """The same, with the tokens put into a chat whose engines take them."""
+        view = read.view
+        assert view is not None, "what was not read has no tokens"
+        assert self._takes_ids is not None
+        if view.api is not Api.CHAT or read.is_cut or "kv_transfer_params" in view.body:
+            return read
+        return (
+            read._replace(body=with_token_ids(body, tokens))
+            if self._takes_ids(view.model)
+            else read
+        )
 
 
 async def _ask(asked: EngineTokens, found: ReadRequest) -> ReadRequest:

@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -138,7 +138,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         asked, prover = _asking(config, shelf, route, counters)
         times = WatchTimes(config.health.interval_s, config.health.refresh_s)
         watcher = Watcher(registry, shelf, prober, times, Random(), prover=prover)
-        reader = PromptReader(shelf, executor, counters, asked)
+        reader = PromptReader(shelf, executor, counters, asked, _takes_ids(config, shelf))
         relay = Relay(
             planner,
             upstream,
@@ -327,6 +327,10 @@ def _asking(
         return None, None
     timeout_s = config.prompts.ask_timeout_s
     return EngineTokens(shelf, route, counters, timeout_s), Prover(route, timeout_s)
+
+
+def _takes_ids(config: RouterConfig, shelf: PromptShelf) -> Callable[[str | None], bool] | None:
+    return shelf.is_proved_vllm if config.prompts.sends_token_ids else None
 
 
 def _planner(config: RouterConfig, index: FleetIndex) -> Planner:

@@ -75,6 +75,7 @@ class PromptShelf:
         self._shelved: dict[str, Shelved] = {}
         self._by_name: dict[str | None, PromptModel | GivenIds] = {}
         self._asked: dict[str | None, AskedModel] = {}
+        self._proved: frozenset[str | None] = frozenset()
         self._specs: Sequence[WorkerSpec] = ()
         self._proofs: dict[WorkerId, Proof] = {}
 
@@ -139,6 +140,11 @@ class PromptShelf:
         nobody needs to be."""
         return self._asked.get(name)
 
+    def is_proved_vllm(self, name: str | None) -> bool:
+        """Whether every engine of a model, by the name that a request uses, is a vLLM that makes of chats the tokens
+        that are made here."""
+        return name in self._proved
+
     def prompt_model(self, name: str | None) -> PromptModel | GivenIds | None:
         """By the name that a request uses; a request without one means the only model there is.
 
@@ -150,6 +156,7 @@ class PromptShelf:
         """Look every name up anew."""
         by_name: dict[str | None, PromptModel | GivenIds] = {}
         asked: dict[str | None, AskedModel] = {}
+        proved: set[str | None] = set()
         by_model: dict[str, list[WorkerSpec]] = {}
         for spec in self._specs:
             by_model.setdefault(spec.model, []).append(spec)
@@ -158,11 +165,13 @@ class PromptShelf:
             names: list[str | None] = [None] if len(by_model) == 1 else []
             for spec in specs:
                 names += (spec.model, *spec.aliases, *spec.adapters)
+            if all(map(self._is_proved, specs)):
+                proved.update(names)
             for name in names:
                 by_name.setdefault(name, found)
                 if engines is not None:
                     asked.setdefault(name, engines)
-        self._by_name, self._asked = by_name, asked
+        self._by_name, self._asked, self._proved = by_name, asked, frozenset(proved)
 
     def _for_engines(
         self, model: str, specs: Sequence[WorkerSpec]
@@ -180,6 +189,11 @@ class PromptShelf:
         ]
         asked = AskedModel(model, engines, is_sglang) if engines else None
         return GivenIds(reads_transferred=not is_sglang), asked
+
+    def _is_proved(self, spec: WorkerSpec) -> bool:
+        proof = self._proofs.get(spec.worker)
+        is_alike = proof is not None and proof.takes_chats and proof.difference is None
+        return is_alike and spec.engine is EngineKind.VLLM
 
     def _takes_texts(self, spec: WorkerSpec) -> bool:
         proof = self._proofs.get(spec.worker)

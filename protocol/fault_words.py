@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 _MAX_SHOWN = 80
+_SECRET = ("token", "keys", "sha256", "salt")  # ends of the names of fields
 _WORDS = {
     "missing": "required",
     "greater_than": "above {gt}",
@@ -81,7 +82,7 @@ def _number(value: object) -> object:
 def _shown(error: Mapping[str, Any]) -> str:
     """The value as it was given; empty where it is no scalar, or may be a secret."""
     name = str(error["loc"][-1]) if error["loc"] else ""
-    return "" if name.endswith("token") else shown(error.get("input"))
+    return "" if name.endswith(_SECRET) else shown(error.get("input"))
 
 
 def shown(value: object) -> str:

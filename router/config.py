@@ -40,6 +40,7 @@ from router.config_sources import (
 )
 from router.engine_rates import EngineRates
 from router.event_topics import tells_workers_apart
+from router.key_config import MAX_KEYS, ClientKeyEntry
 from router.prompt_config import PromptConfig
 from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
@@ -214,6 +215,7 @@ class RouterConfig(BaseSettings):
         control_host: address of the control port; beyond loopback it needs ``control_token``.
         control_port: likewise.
         control_token: bearer token that the control port asks for.
+        keys: of clients, for the data port; without any it asks for none.
         workers: to begin with; the control port adds and removes further ones.
         policy: how a rank is chosen.
         tokenizers: model name → directory with its tokenizer and chat template.
@@ -239,6 +241,12 @@ class RouterConfig(BaseSettings):
     control_host: str = "127.0.0.1"
     control_port: Port = 8081
     control_token: SecretStr | None = None
+    keys: Annotated[
+        tuple[ClientKeyEntry, ...],
+        NoDecode,
+        BeforeValidator(_listed),
+        Field(max_length=MAX_KEYS),
+    ] = ()
     workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(_listed)] = ()
     events: EventEndpoints | None = None
     worker_token: SecretStr | None = None
@@ -271,6 +279,10 @@ class RouterConfig(BaseSettings):
         for model, directory in self.tokenizers.items():
             if not (directory / "tokenizer.json").is_file():
                 raise ValueError(f"tokenizers.{model}: there is no tokenizer.json in {directory}")
+        _refuse_twins("keys.{}.name: a second key named {!r}", [one.name for one in self.keys])
+        _refuse_twins(
+            "keys.{}.sha256: a second key with {}", [one.sha256.lower() for one in self.keys]
+        )
         _refuse_twins(
             "workers.{}: a second worker named {!r}", [one.worker for one in self.workers]
         )

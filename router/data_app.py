@@ -16,16 +16,19 @@ from starlette.types import Receive, Scope, Send
 
 from prompt import Api, api_of_path
 from router.answer import Answer
-from router.body import BodyTooLargeError, ClientClosedError, discard_body, read_body
+from router.body import BodyTooLargeError, ClientClosedError, read_body
 from router.client_head import BARE_MARK
+from router.client_keys import ClientKey
 from router.counters import DataCounters
 from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
 from router.exchange import Exchange, Forward, Relay, is_unknown_model
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
 from router.hops import via_of
+from router.keyed_request import keyed
 from router.own_routes import Fleet, OwnAnswer, own_answer
 from router.prompt_reader import PromptReader
+from router.refusal import refuse_unread
 from router.request_plan import plan_request
 from scoring.brain import NoCandidateError, TooManyRequestsError
 
@@ -46,7 +49,6 @@ _REPEATABLE_PATHS = frozenset(
         "/v1/messages/count_tokens",
     }
 )
-_LINGER_S = 2.0
 _LAST_WORDS_S = 1.0
 
 
@@ -59,7 +61,12 @@ class DataLimits:
 
 
 class DataApp:
-    """The ASGI application of the data port. HTTP only: no lifespan, no websockets."""
+    """The ASGI application of the data port. HTTP only: no lifespan, no websockets.
+
+    Attributes:
+        counters: of what is served.
+        limits: of one request, and of all.
+    """
 
     def __init__(
         self,
@@ -72,24 +79,30 @@ class DataApp:
         self._relay = relay
         self._reader = reader
         self._fleet = fleet
-        self._counters = counters
-        self._limits = limits
+        self.counters = counters
+        self.limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
-        answer = Answer(send)
+        await self.serve(scope, receive, Answer(send))
+
+    async def serve(
+        self, scope: Scope, receive: Receive, answer: Answer, key: ClientKey | None = None
+    ) -> None:
+        """One request; ``key`` is what it came with, None where keys are not asked for."""
         path: str = scope["path"]
-        own = own_answer(scope["method"], path, self._fleet)
+        models = None if key is None else key.models
+        own = own_answer(scope["method"], path, self._fleet, models)
         if own is not None:
             await self._answer_own(own, via_of(scope["headers"]), answer)
             return
         api = api_of_path(path)
-        counters = self._counters
+        counters = self.counters
         counters.in_flight += 1
         outcome: str | None = None
         try:
-            outcome = await self._handle(api, scope, receive, answer)
+            outcome = await self._handle(api, scope, receive, answer, key)
         finally:
             counters.in_flight -= 1
             status_class = f"{answer.status // 100}xx" if answer.is_begun else "closed"
@@ -103,16 +116,17 @@ class DataApp:
         except FrontDoorError as error:
             await answer.refuse(error)
 
-    async def _handle(self, api: Api, scope: Scope, receive: Receive, answer: Answer) -> str | None:
+    async def _handle(
+        self, api: Api, scope: Scope, receive: Receive, answer: Answer, key: ClientKey | None
+    ) -> str | None:
         """Serve one request and answer what goes wrong; ``closed`` where the client left first."""
         head = read_request_head(scope["headers"])
         request_id = head.request_id or os.urandom(16).hex()
         id_header = (REQUEST_ID, request_id.encode())
         try:
-            await self._serve(api, scope, receive, answer, (head, request_id))
+            await self._forward(api, scope, receive, answer, (head, request_id, key))
         except _UnreadError as error:
-            limit = self._limits.max_body_bytes
-            await _refuse_unread(answer, receive, error, id_header, limit)
+            await refuse_unread(answer, receive, error, [id_header], self.limits.max_body_bytes)
         except FrontDoorError as error:
             await answer.refuse(error, [id_header])
         except NoCandidateError as error:
@@ -125,23 +139,23 @@ class DataApp:
             await _stop_short(answer, id_header)
             raise
         except Exception:
-            self._counters.internal_errors += 1
+            self.counters.internal_errors += 1
             logger.exception("request %s failed inside the router", request_id)
             if not answer.is_begun:
                 refusal = FrontDoorError(ErrorKind.INTERNAL, "the router failed on this request")
                 await answer.refuse(refusal, [id_header])
         return None
 
-    async def _serve(
+    async def _forward(
         self,
         api: Api,
         scope: Scope,
         receive: Receive,
         answer: Answer,
-        identity: tuple[RequestHead, str],
+        identity: tuple[RequestHead, str, ClientKey | None],
     ) -> None:
         started_at = self._relay.clock()
-        head, request_id = identity
+        head, request_id, key = identity
         connection: ClientConnection = scope["extensions"]["kvroute.connection"]
         body = await self._admit(head, receive, connection)
         self._relay.hops.refuse_loops(head.via)
@@ -162,6 +176,8 @@ class DataApp:
                 reads_usage=routed is not Api.OTHER,
                 started_at=started_at,
             )
+            if key is not None:
+                forward = keyed(forward, read, key)
             await Exchange(self._relay, forward, answer).run()
 
     async def _admit(
@@ -172,7 +188,7 @@ class DataApp:
         Raises:
             ClientClosedError: the client left before its end.
         """
-        limits, counters = self._limits, self._counters
+        limits, counters = self.limits, self.counters
         if connection.is_surplus:
             raise _UnreadError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
         if counters.in_flight > limits.max_in_flight:
@@ -207,24 +223,6 @@ async def _stop_short(answer: Answer, id_header: RawHeader) -> None:
                 await answer.refuse(error, [id_header, (b"connection", b"close")])
             elif not answer.is_finished:
                 await answer.break_off(error)
-
-
-async def _refuse_unread(
-    answer: Answer,
-    receive: Receive,
-    refusal: FrontDoorError,
-    id_header: RawHeader,
-    linger_bytes: int,
-) -> None:
-    """Answer, then drop what is still coming for a moment: a connection that is closed on unread bytes is
-    reset, and the client might never see the answer."""
-    headers = [*refusal.headers(), id_header, (b"connection", b"close")]
-    await answer.begin(refusal.status, headers)
-    await answer.write(refusal.body())
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LINGER_S):
-            await discard_body(receive, linger_bytes)
-    await answer.finish()
 
 
 def _target(scope: Scope, api: Api) -> str:

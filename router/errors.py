@@ -19,6 +19,10 @@ class ErrorKind(StrEnum):
     """Everything that the front door refuses or reports on its own."""
 
     MALFORMED = "malformed_request"
+    UNAUTHORIZED = "invalid_api_key"
+    NOT_ALLOWED = "not_allowed"
+    RATE_LIMIT = "rate_limit_exceeded"
+    CONCURRENCY_LIMIT = "concurrency_limit_exceeded"
     BODY_TOO_LARGE = "body_too_large"
     HEAD_TOO_LARGE = "head_too_large"
     REQUEST_TIMEOUT = "request_timeout"
@@ -45,6 +49,10 @@ class _Shape:
 
 _SHAPES = {
     ErrorKind.MALFORMED: _Shape(400, "invalid_request_error"),
+    ErrorKind.UNAUTHORIZED: _Shape(401, "invalid_request_error"),
+    ErrorKind.NOT_ALLOWED: _Shape(403, "invalid_request_error"),
+    ErrorKind.RATE_LIMIT: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.CONCURRENCY_LIMIT: _Shape(429, "rate_limit_error", retry_after_s=1),
     ErrorKind.BODY_TOO_LARGE: _Shape(413, "invalid_request_error"),
     ErrorKind.MODEL_NOT_FOUND: _Shape(404, "invalid_request_error"),
     ErrorKind.NOT_FOUND: _Shape(404, "invalid_request_error"),
@@ -69,13 +77,22 @@ class FrontDoorError(Exception):
     Attributes:
         kind: selects status and body.
         param: the field at fault, where there is one.
+        retry_after_s: when to try again, seconds; None where trying again is no use. By default the kind says.
 
     What clients and workers say may stand in ``message`` and ``param``: they are cut, and can be written.
     """
 
-    def __init__(self, kind: ErrorKind, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: ErrorKind,
+        message: str,
+        param: str | None = None,
+        *,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.retry_after_s = retry_after_s or _SHAPES[kind].retry_after_s
         self.message = plain(message, _MAX_MESSAGE)
         self.param = None if param is None else plain(param)
 
@@ -83,11 +100,6 @@ class FrontDoorError(Exception):
     def status(self) -> int:
         """HTTP status of the answer."""
         return _SHAPES[self.kind].status
-
-    @property
-    def retry_after_s(self) -> int | None:
-        """When to try again, seconds; None where trying again is no use."""
-        return _SHAPES[self.kind].retry_after_s
 
     @cached_property
     def _body(self) -> bytes:
@@ -111,6 +123,8 @@ class FrontDoorError(Exception):
         ]
         if self.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if self.kind is ErrorKind.UNAUTHORIZED:
+            headers.append((b"www-authenticate", b"Bearer"))
         return headers
 
 

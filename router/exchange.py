@@ -23,6 +23,7 @@ from router.headers import DP_RANK, REQUEST_ID, RawHeader, read_answer_head, wit
 from router.hops import Hops, new_hops
 from router.lease import Lease, OutcomeListener
 from router.outages import Outages
+from router.score_header import score_field
 from router.stream_start import StreamStart, Verdict
 from router.tail import Tail, Usage, has_error_event, read_usage
 from router.upstream import Fault, Upstream, UpstreamAnswer, UpstreamError
@@ -76,6 +77,7 @@ class Forward(NamedTuple):
         may_repeat: sending it twice does no harm.
         reads_usage: the answer's end is read for what the engine reports.
         started_at: when the client's request came, monotonic seconds.
+        shows_score: the client is told how its rank was weighed.
     """
 
     plan: PlanRequest
@@ -86,6 +88,7 @@ class Forward(NamedTuple):
     may_repeat: bool
     reads_usage: bool
     started_at: float
+    shows_score: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +365,8 @@ class Exchange:
             rank = lease.plan.rank
             own.append((b"x-kvroute-worker", rank.worker.encode()))
             own.append((b"x-kvroute-dp-rank", b"%d" % rank.dp_rank))
+        if self._forward.shows_score:
+            own.append(score_field(lease.plan))
         return own
 
 

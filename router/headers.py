@@ -38,7 +38,7 @@ _NOT_FORWARDED = _HOP_BY_HOP | _REMADE
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 # The front door's own: what a worker says there is not passed on, were it another front door.
-_OURS = frozenset({REQUEST_ID, b"x-kvroute-worker", b"x-kvroute-dp-rank"})
+_OURS = frozenset({REQUEST_ID, b"x-kvroute-worker", b"x-kvroute-dp-rank", b"x-kvroute-score"})
 _LOCATIONS = frozenset({b"location", b"content-location"})
 
 

@@ -15,10 +15,12 @@ from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from prompt import TokenMemo
+from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard
 from router.counters import DataCounters
 from router.engine_counters import engine_reuse
 from router.index_metrics import index_readings
+from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
 from router.registry import Registry
@@ -49,6 +51,7 @@ class MetricSources:
     connections: Mapping[str, ConnectionGuard] = field(default_factory=dict)
     pools: PoolSources | None = None
     memo: TokenMemo | None = None
+    keys: ClientKeys | None = None
 
 
 class RouterCollector(Collector):
@@ -68,7 +71,8 @@ class RouterCollector(Collector):
         What is read in a step stays as it is, so that metrics can be made of it later, on any thread.
         """
         sources, now = self._sources, self._sources.clock()
-        small = [*self._data(), *self._planner(), *self._memo()]
+        keys = key_metrics(sources.keys)
+        small = [*self._data(), *self._planner(), *self._memo(), *keys]
         yield lambda: small
         workers = list(self._workers())
         yield lambda: workers

@@ -3,7 +3,7 @@
 ``OPTIONS`` on them is forwarded like everything else: what browsers may do is the worker's to say.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,8 +45,14 @@ class OwnAnswer:
     body: bytes
 
 
-def own_answer(method: str, path: str, fleet: Fleet) -> OwnAnswer | None:
-    """Answer a route that ends here; None for what is to be forwarded."""
+def own_answer(
+    method: str, path: str, fleet: Fleet, models: Collection[str] | None = None
+) -> OwnAnswer | None:
+    """Answer a route that ends here; None for what is to be forwarded.
+
+    Args:
+        models: that are shown; None for all.
+    """
     route = path.removesuffix("/")
     is_own = route in ("/health", "/ready", _MODELS) or route.startswith(f"{_MODELS}/")
     if not is_own or method == "OPTIONS":
@@ -58,7 +64,10 @@ def own_answer(method: str, path: str, fleet: Fleet) -> OwnAnswer | None:
         return _json(200, {"status": "ok"})
     if route == "/ready":
         return _ready(fleet.readiness())
-    return _models(route.removeprefix(_MODELS).removeprefix("/"), fleet.model_cards())
+    cards = fleet.model_cards()
+    if models is not None:
+        cards = [card for card in cards if card.get("id") in models]
+    return _models(route.removeprefix(_MODELS).removeprefix("/"), cards)
 
 
 def _ready(readiness: Readiness) -> OwnAnswer:

@@ -42,6 +42,7 @@ from router.engine_tokens import EngineTokens
 from router.exchange import Relay
 from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
+from router.front import client_keys, front_of
 from router.hops import new_hops
 from router.metrics import MetricSources
 from router.outages import Outages
@@ -162,6 +163,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             "pools of siblings": takeovers.tick,
         }
         ticker = Ticker(parts)
+        keys = client_keys(config, time.monotonic())
         guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
@@ -176,6 +178,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
                 connections=guards,
                 pools=pools,
                 memo=memo,
+                keys=keys,
             ),
             reader=reader,
             executor=executor,
@@ -191,7 +194,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             bootstrap,
             watcher,
             ticker,
-            make_server(data_app, guards["data"], grace_s=grace_s),
+            make_server(front_of(data_app, keys), guards["data"], grace_s=grace_s),
             make_server(control_app(control), guards["control"], grace_s=1.0),
         )
 

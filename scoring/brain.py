@@ -53,6 +53,7 @@ class PlanRequest(NamedTuple):
         time: wall clock, seconds since the epoch, for the record.
         timing_us: what the relay spent so far, by stage (render, tokenize).
         session: what the request belongs with, as its client names it; bounded by the relay.
+        client: the name of the key that it came with, for the record; None where keys are not asked for.
     """
 
     request_id: str
@@ -69,6 +70,7 @@ class PlanRequest(NamedTuple):
     is_cut: bool = False
     is_recomputed: bool = False
     session: str | None = None
+    client: str | None = None
 
 
 class Plan(NamedTuple):

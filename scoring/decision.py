@@ -94,6 +94,7 @@ class Decision(NamedTuple):
             ``default``), by name; empty where nobody was chosen.
         rate_values: the rates themselves: prefill, load_back and fetch in tokens per second, decode
             in milliseconds that each running request adds to a step.
+        client: the name of the key that the request came with; None where keys are not asked for.
     """
 
     request_id: str
@@ -110,3 +111,4 @@ class Decision(NamedTuple):
     timing_us: Mapping[str, int] = MappingProxyType({})
     rates: Mapping[str, str] = MappingProxyType({})
     rate_values: Mapping[str, float] = MappingProxyType({})
+    client: str | None = None

@@ -27,6 +27,7 @@ def decision_record(decision: Decision) -> dict[str, object]:
         "time": decision.time,
         "model": decision.model,
         "api": str(decision.api),
+        "client": decision.client,
         "policy": decision.policy,
         "prompt_tokens": decision.prompt_tokens,
         "chosen": None

@@ -56,6 +56,7 @@ def decision_of(
         timing_us=_timing_us(weighing, score_ns),
         rates=rates.sources if rates is not None else {},
         rate_values=rates.values if rates is not None else {},
+        client=request.client,
     )
 
 

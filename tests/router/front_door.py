@@ -9,14 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 from protocol import Rank
+from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard, ConnectionLimits
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
+from router.front import front_of
 from router.http_protocol import FrontDoorProtocol
 from router.own_routes import Readiness
 from router.ports import listen, make_server
@@ -99,6 +102,7 @@ async def front_door(
     dp_ranks: range = range(1),
     max_attempts: int = 3,
     names_worker: bool = True,
+    keys: ClientKeys | None = None,
 ) -> AsyncIterator[FrontDoor]:
     """Serve a data port before the workers at ``urls``, named w0, w1, …"""
     brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, dp_ranks)
@@ -109,13 +113,13 @@ async def front_door(
             reader = PromptReader(fleet, executor, counters)
             app = DataApp(relay, reader, fleet, counters, limits or DataLimits())
             guard = ConnectionGuard(connections or ConnectionLimits(keep_alive_s=5))
-            async with _listening(app, guard) as (port, server):
+            async with _listening(front_of(app, keys), guard) as (port, server):
                 yield FrontDoor(port, brain, fleet, counters, listener, server, guard, relay)
 
 
 @asynccontextmanager
 async def _listening(
-    app: DataApp, guard: ConnectionGuard
+    app: ASGIApp, guard: ConnectionGuard
 ) -> AsyncIterator[tuple[int, ServerState]]:
     """The server's protocol on a socket, without the server's clock: starts and stops at once."""
     config = make_server(app, guard, grace_s=1).config

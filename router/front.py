@@ -1,0 +1,21 @@
+"""What stands before the data port's application, as it is configured; without any of it nothing does."""
+
+from starlette.types import ASGIApp
+
+from router.client_keys import ClientKeys
+from router.config import RouterConfig
+from router.data_app import DataApp
+from router.key_gate import KeyGate
+
+
+def client_keys(config: RouterConfig, now: float) -> ClientKeys | None:
+    """The keys that clients need; None where they need none."""
+    if not config.keys:
+        return None
+    token = None if config.worker_token is None else config.worker_token.get_secret_value()
+    return ClientKeys(config.keys, token, now)
+
+
+def front_of(app: DataApp, keys: ClientKeys | None) -> ASGIApp:
+    """The application that clients meet."""
+    return app if keys is None else KeyGate(app, keys)

@@ -1,0 +1,58 @@
+"""What the key of a request changes in it before it goes on: credentials, the cache's salt, who is told the score."""
+
+from prompt import Api
+from router.client_keys import CREDENTIALS, ClientKey
+from router.errors import ErrorKind, FrontDoorError
+from router.exchange import Forward
+from router.prompt_reader import ReadRequest
+from router.tenant_salt import FIELD, UnsaltableError
+
+
+def keyed(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
+    """The request as it goes on for this key.
+
+    Raises:
+        FrontDoorError: the key may not use the model, or what its rights rest on cannot be read.
+    """
+    if key.models is not None and forward.body:
+        _check_model(read, key)
+    headers = forward.headers
+    if not key.is_forwarded:
+        headers = [field for field in headers if field[0] not in CREDENTIALS]
+        if key.worker_field is not None:
+            headers.append(key.worker_field)
+    plan = forward.plan._replace(client=key.name)
+    forward = forward._replace(plan=plan, headers=headers, shows_score=key.sees_scores)
+    return forward if key.salt is None else _salted(forward, read, key)
+
+
+def _check_model(read: ReadRequest, key: ClientKey) -> None:
+    assert key.models is not None, "asked where there are some"
+    if read.view is None:
+        raise key.forbidden("the model cannot be read in this body, and this key may not use all")
+    if read.view.model is None:
+        raise key.forbidden("the request names no model, and this key may not use all", "model")
+    if read.view.model not in key.models:
+        raise key.forbidden(f"this key may not use the model {read.view.model!r}", "model")
+
+
+def _salted(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
+    """The request in the key's own cache. On paths that are not routed only a salt of the client's is replaced:
+    what they make of a further field is not known."""
+    assert key.salt is not None, "asked where there is one"
+    is_routed = forward.plan.api != Api.OTHER
+    view = read.view
+    if view is None:
+        if is_routed:
+            message = "a body that is compressed cannot be given the cache salt of this key"
+            raise FrontDoorError(ErrorKind.MALFORMED, message)
+        return forward
+    if not is_routed and FIELD not in view.body:
+        return forward
+    try:
+        body = key.salt.applied(forward.body, view.body)
+    except UnsaltableError as error:
+        message = f"the body cannot be given the cache salt of this key: {error}"
+        raise FrontDoorError(ErrorKind.MALFORMED, message) from error
+    plan = forward.plan._replace(cache_salt=key.salt.of(view.cache_salt))
+    return forward._replace(body=body, plan=plan)

@@ -24,7 +24,7 @@ from prompt.self_check import cuts_change_nothing
 from prompt.tokenizer import FastTokenizer, HfTokenizer, Tokenizer
 from protocol import TokenBytes
 
-_MIN_PIECE_CHARS = 2048
+_MIN_PIECE_CHARS = 4096
 _CUT_BYTES = 128
 
 

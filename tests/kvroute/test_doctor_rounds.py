@@ -80,7 +80,7 @@ async def test_a_sound_worker_is_asked_and_heard_and_generates_nothing() -> None
     async with (
         stub_publisher() as publisher,
         stub_engine(
-            tokenizer=directory, kv_events=publisher.kv_events, script=tokenizes()
+            tokenizer=directory, kv_events=publisher.kv_events, script=tokenizes(), tokenizes=True
         ) as engine,
     ):
         found = await look(engine.url)
@@ -96,7 +96,9 @@ async def test_a_sound_worker_is_asked_and_heard_and_generates_nothing() -> None
 
 
 async def test_other_tokens_are_a_fault() -> None:
-    async with stub_engine(tokenizer=str(bundled_model_dir()), script=tokenizes(shift=1)) as engine:
+    async with stub_engine(
+        tokenizer=str(bundled_model_dir()), script=tokenizes(shift=1), tokenizes=True
+    ) as engine:
         checks = of(await look(engine.url))
     assert checks["parity"].status is Status.FAULT
     assert "--tokenizer" in checks["parity"].change

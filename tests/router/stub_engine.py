@@ -60,8 +60,9 @@ async def stub_engine(
     tokenizer: str = "",
     kv_events: Mapping[str, object] | None = None,
     script: Script = answer_chat,
+    tokenizes: bool = False,
 ) -> AsyncIterator[StubEngine]:
-    """An engine with SGLang's information routes."""
+    """An engine with SGLang's information routes; ``tokenizes``: its script serves `/tokenize`, too."""
 
     async def serve(peer: Peer) -> None:
         target = peer.request.target
@@ -72,7 +73,7 @@ async def stub_engine(
             await peer.send(
                 response((page if isinstance(page, str) else json.dumps(page)).encode())
             )
-        elif peer.request.method == "GET" or target == "/tokenize":
+        elif peer.request.method == "GET" or (target == "/tokenize" and not tokenizes):
             await peer.send(response(b"{}", status=404))
         else:
             await script(peer)

@@ -8,6 +8,7 @@ error that names the field's path.
 import os
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -215,6 +216,9 @@ class RouterConfig(BaseSettings):
         control_host: address of the control port; beyond loopback it needs ``control_token``.
         control_port: likewise.
         control_token: bearer token that the control port asks for.
+        metrics_host: address of the metrics port.
+        metrics_port: of a port that serves `/metrics` and nothing else, without a token; by default there is none, and
+            the control port alone shows metrics.
         keys: of clients, for the data port; without any it asks for none.
         workers: to begin with; the control port adds and removes further ones.
         policy: how a rank is chosen.
@@ -241,6 +245,8 @@ class RouterConfig(BaseSettings):
     control_host: str = "127.0.0.1"
     control_port: Port = 8081
     control_token: SecretStr | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Port | None = None
     keys: Annotated[
         tuple[ClientKeyEntry, ...],
         NoDecode,
@@ -273,9 +279,7 @@ class RouterConfig(BaseSettings):
             raise ValueError("control_token: required where control_host is not a loopback address")
         if self.control_token is not None and not self.control_token.get_secret_value():
             raise ValueError("control_token: must not be empty")
-        is_one_host = self.host == self.control_host or "0.0.0.0" in (self.host, self.control_host)
-        if is_one_host and self.port == self.control_port != 0:
-            raise ValueError(f"control_port: the data port is {self.port}, too")
+        _refuse_shared(self.addresses())
         for model, directory in self.tokenizers.items():
             if not (directory / "tokenizer.json").is_file():
                 raise ValueError(f"tokenizers.{model}: there is no tokenizer.json in {directory}")
@@ -299,6 +303,25 @@ class RouterConfig(BaseSettings):
         if len(self.workers) > self.limits.max_workers:
             raise ValueError(f"workers: more than limits.max_workers, {self.limits.max_workers}")
         return self
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Host and port of what is listened on, by name, the data port first."""
+        found = {
+            "data": (self.host, self.port),
+            "control": (self.control_host, self.control_port),
+        }
+        if self.metrics_port is not None:
+            found["metrics"] = (self.metrics_host, self.metrics_port)
+        return found
+
+
+def _refuse_shared(addresses: Mapping[str, tuple[str, int]]) -> None:
+    for (other, (other_host, other_port)), (name, (host, port)) in combinations(
+        addresses.items(), 2
+    ):
+        is_one_host = host == other_host or "0.0.0.0" in (host, other_host)
+        if is_one_host and port == other_port != 0:
+            raise ValueError(f"{name}_port: the {other} port is {port}, too")
 
 
 def load_config(

@@ -9,18 +9,18 @@ starts it again: a router without one of its parts would serve on, and wrongly.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+
+from starlette.types import ASGIApp
 
 from indexer.backlog import Backlog
 from indexer.fleet_index import FleetIndex
@@ -31,9 +31,14 @@ from indexer.subscriber import EventSubscriber
 from prompt import TableLimits, TokenMemo, default_hub_cache
 from protocol import WorkerId
 from router.bootstrap import Bootstrap, Heirs
-from router.breaker import BreakerLimits
 from router.config import RouterConfig
-from router.connections import ConnectionGuard, ConnectionLimits
+from router.configured import (
+    connection_limits,
+    probe_timeouts,
+    registry_limits,
+    upstream_timeouts,
+)
+from router.connections import ConnectionGuard
 from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
@@ -45,21 +50,23 @@ from router.fleet_debug import FleetDebug
 from router.front import client_keys, front_of
 from router.hops import new_hops
 from router.metrics import MetricSources
+from router.metrics_app import MetricsApp
 from router.outages import Outages
 from router.plain_text import plain
 from router.pool_sources import PoolSources
 from router.pool_takeovers import PoolTakeovers
 from router.ports import PortServer, address_of, listen, make_server
-from router.probe import ProbeTimeouts, open_prober
+from router.probe import open_prober
 from router.prompt_reader import PromptReader
-from router.registry import Brains, Registry, RegistryLimits
+from router.registry import Brains, Registry
 from router.shelf import PromptShelf
 from router.sibling import Siblings
+from router.stop_signal import StopSignal
 from router.ticker import Ticker
 from router.tokenize_route import TokenizeRoute, open_tokenize_route
 from router.tokenizer_proof import Prover
 from router.trials import Trials
-from router.upstream import UpstreamTimeouts, open_upstream
+from router.upstream import open_upstream
 from router.watcher import Watcher, WatchTimes
 from scoring import Planner, PlannerLimits
 
@@ -82,30 +89,35 @@ async def serve(config: RouterConfig) -> None:
     """
     _quieten_libraries()
     async with AsyncExitStack() as stack:
-        data_socket = stack.enter_context(listen(config.host, config.port))
-        control_socket = stack.enter_context(listen(config.control_host, config.control_port))
-        stop = stack.enter_context(_StopSignal())
+        sockets = {
+            name: stack.enter_context(listen(host, port))
+            for name, (host, port) in config.addresses().items()
+        }
+        stop = stack.enter_context(StopSignal())
         router = await stack.enter_async_context(_router(config))
-        logger.info("data port at http://%s", address_of(data_socket))
-        logger.info("control port at http://%s", address_of(control_socket))
+        for name, sock in sockets.items():
+            logger.info("%s port at http://%s", name, address_of(sock))
         if not config.worker_tls.verify:
             logger.warning("worker_tls.verify is false: certificates of workers are not checked")
         if not config.workers:
             logger.info("no workers yet: add --worker or POST /workers on the control port")
-        await _run(router, config, (data_socket, control_socket), stop)
+        await _run(router, config, sockets, stop)
 
 
 @dataclass(frozen=True, slots=True)
 class _Router:
-    """The parts that run."""
+    """The parts that run.
+
+    Attributes:
+        servers: of the ports by name, that of ``data`` first.
+    """
 
     registry: Registry
     subscriber: EventSubscriber
     bootstrap: Bootstrap
     watcher: Watcher
     ticker: Ticker
-    data: PortServer
-    control: PortServer
+    servers: Mapping[str, PortServer]
 
 
 @asynccontextmanager
@@ -126,12 +138,10 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     async with AsyncExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         dialer = Dialer(asyncio.get_running_loop(), config.worker_tls.context())
-        upstream = await stack.enter_async_context(
-            open_upstream(_upstream_timeouts(config), dialer)
-        )
+        upstream = await stack.enter_async_context(open_upstream(upstream_timeouts(config), dialer))
         token = None if config.worker_token is None else config.worker_token.get_secret_value()
         prober = await stack.enter_async_context(
-            open_prober(_probe_timeouts(config), token, hops, dialer)
+            open_prober(probe_timeouts(config), token, hops, dialer)
         )
         route = await stack.enter_async_context(
             open_tokenize_route(token, hops, config.timeouts.connect_s, dialer)
@@ -164,22 +174,23 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         }
         ticker = Ticker(parts)
         keys = client_keys(config, time.monotonic())
-        guards = {port: ConnectionGuard(_connection_limits(config)) for port in ("data", "control")}
+        guards = {port: ConnectionGuard(connection_limits(config)) for port in config.addresses()}
+        metrics = MetricSources(
+            counters,
+            planner,
+            index,
+            intake,
+            subscriber,
+            registry,
+            ticker,
+            connections=guards,
+            pools=pools,
+            memo=memo,
+            keys=keys,
+        )
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
-            metrics=MetricSources(
-                counters,
-                planner,
-                index,
-                intake,
-                subscriber,
-                registry,
-                ticker,
-                connections=guards,
-                pools=pools,
-                memo=memo,
-                keys=keys,
-            ),
+            metrics=metrics,
             reader=reader,
             executor=executor,
             workers_changed=watcher.wake,
@@ -187,23 +198,30 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             max_body_bytes=config.limits.max_body_bytes,
         )
         data_app = DataApp(relay, reader, registry, counters, limits)
-        grace_s = config.drain.finish_s + 2 * _LAST_WORDS_S
+        apps: dict[str, ASGIApp] = {
+            "data": front_of(data_app, keys),
+            "control": control_app(control),
+            "metrics": MetricsApp(metrics, executor),
+        }
+        grace_s = {"data": config.drain.finish_s + 2 * _LAST_WORDS_S}
         yield _Router(
             registry,
             subscriber,
             bootstrap,
             watcher,
             ticker,
-            make_server(front_of(data_app, keys), guards["data"], grace_s=grace_s),
-            make_server(control_app(control), guards["control"], grace_s=1.0),
+            {
+                name: make_server(apps[name], guard, grace_s=grace_s.get(name, 1.0))
+                for name, guard in guards.items()
+            },
         )
 
 
 async def _run(
     router: _Router,
     config: RouterConfig,
-    sockets: tuple[socket.socket, socket.socket],
-    stop: "_StopSignal",
+    sockets: Mapping[str, socket.socket],
+    stop: StopSignal,
 ) -> None:
     """Serve until told to stop, then stop in order.
 
@@ -223,8 +241,8 @@ async def _run(
 async def _run_parts(
     router: _Router,
     config: RouterConfig,
-    sockets: tuple[socket.socket, socket.socket],
-    stop: "_StopSignal",
+    sockets: Mapping[str, socket.socket],
+    stop: StopSignal,
 ) -> None:
     parts = {
         "the subscriber of events": router.subscriber.run(),
@@ -234,17 +252,21 @@ async def _run_parts(
     }
     async with asyncio.TaskGroup() as group:
         background = [group.create_task(_whole(name, part)) for name, part in parts.items()]
-        data = group.create_task(router.data.serve(sockets=[sockets[0]]))
-        control = group.create_task(router.control.serve(sockets=[sockets[1]]))
+        serving = {
+            name: group.create_task(server.serve(sockets=[sockets[name]]))
+            for name, server in router.servers.items()
+        }
+        data = router.servers["data"]
         await stop.wait()
         logger.info("stopping: unready, serving on for %g s", config.drain.window_s)
         router.registry.is_draining = True
         await stop.wait_again(config.drain.window_s)
-        router.data.stop()
-        cut = group.create_task(_cut(router.data, stop, config.drain.finish_s))
-        await data
-        router.control.stop()
-        await control
+        data.stop()
+        cut = group.create_task(_cut(data, stop, config.drain.finish_s))
+        await serving["data"]
+        for name, server in router.servers.items():
+            server.stop()
+            await serving[name]
         for task in [cut, *background]:
             task.cancel()
 
@@ -267,7 +289,7 @@ def _first(failed: BaseExceptionGroup[PartFailedError]) -> PartFailedError:
     return first if isinstance(first, PartFailedError) else _first(first)
 
 
-async def _cut(server: PortServer, stop: "_StopSignal", finish_s: float) -> None:
+async def _cut(server: PortServer, stop: StopSignal, finish_s: float) -> None:
     """End answers that still run after their time, or at a further signal; then every connection."""
     await stop.wait_again(finish_s)
     server.cut()
@@ -285,36 +307,6 @@ def _quieten_libraries() -> None:
 
 def _is_news(record: logging.LogRecord) -> bool:
     return "without completing response" not in record.getMessage()
-
-
-class _StopSignal:
-    """SIGTERM and SIGINT, as events that can be waited for."""
-
-    def __enter__(self) -> "_StopSignal":
-        self._loop = asyncio.get_running_loop()
-        self._first, self._again = asyncio.Event(), asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
-
-    async def wait(self) -> None:
-        """Until the first signal."""
-        await self._first.wait()
-
-    async def wait_again(self, timeout_s: float | None) -> None:
-        """Until a further signal, or for so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._again.wait()
-
-    def _on_signal(self) -> None:
-        if self._first.is_set():
-            self._again.set()
-        self._first.set()
 
 
 def _shelf(config: RouterConfig, memo: TokenMemo) -> PromptShelf:
@@ -350,7 +342,7 @@ def _planner(config: RouterConfig, index: FleetIndex) -> Planner:
 def _registry(config: RouterConfig, brains: Brains, outages: Outages) -> Registry:
     """The registry, with every worker that the configuration lists."""
     events = None if config.events is None else config.events.named()
-    registry = Registry(brains, _registry_limits(config), outages, events)
+    registry = Registry(brains, registry_limits(config), outages, events)
     now = time.monotonic()
     for entry in config.workers:
         worker, named = WorkerId(entry.worker), entry.named_events()
@@ -363,34 +355,3 @@ def _bootstrap(config: RouterConfig, heirs: Heirs) -> Bootstrap:
     token = None if chosen.token is None else chosen.token.get_secret_value()
     dumps = Siblings(token, chosen.timeout_s, config.worker_tls.context())
     return Bootstrap(heirs, dumps, chosen.siblings, chosen.timeout_s, time.monotonic)
-
-
-def _probe_timeouts(config: RouterConfig) -> ProbeTimeouts:
-    return ProbeTimeouts(config.timeouts.probe_s, config.health.timeout_s)
-
-
-def _registry_limits(config: RouterConfig) -> RegistryLimits:
-    breaker = config.breaker
-    return RegistryLimits(
-        max_workers=config.limits.max_workers,
-        min_ready=config.ready.min_workers,
-        recovery_s=config.ready.recovery_s,
-        health_threshold=config.health.failure_threshold,
-        breaker=BreakerLimits(breaker.num_faults, breaker.cool_down_s, breaker.max_cool_down_s),
-    )
-
-
-def _connection_limits(config: RouterConfig) -> ConnectionLimits:
-    timeouts = config.timeouts
-    return ConnectionLimits(
-        max_connections=config.limits.max_connections,
-        head_s=timeouts.client_head_s,
-        body_s=timeouts.client_body_s,
-        read_s=timeouts.client_read_s,
-        keep_alive_s=timeouts.keep_alive_s,
-    )
-
-
-def _upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
-    timeouts = config.timeouts
-    return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)

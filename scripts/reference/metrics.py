@@ -9,8 +9,8 @@ from scripts.reference.empty_router import empty_router
 from scripts.reference.markdown import code, page, prose, table
 
 _INTRO = (
-    "`GET /metrics` on the [control port](control-port.md), in Prometheus' text format. Counters are since "
-    "the start of the router. Label values come from closed sets, or name a worker and its rank."
+    "`GET /metrics` on the [control port](control-port.md), and on a port of its own where there is a "
+    "[`metrics_port`](configuration.md), in Prometheus' text format. Counters are since the start of the router. Label values come from closed sets, or name a worker and its rank."
 )
 
 

@@ -109,6 +109,24 @@ def test_the_workers_token_comes_from_a_secret() -> None:
 EXPOSED = {"expose": True, "tokenSecret": "kvroute-token"}
 
 
+def test_metrics_have_a_port_of_their_own_where_it_is_wanted() -> None:
+    manifests = render({"metrics": {"expose": True, "port": 9100}, "alerts": {"enabled": True}})
+    assert {"name": "metrics", "containerPort": 9100} in container(manifests)["ports"]
+    service = manifests["Service/llm-kvroute-metrics"]["spec"]
+    assert service["ports"] == [{"name": "metrics", "port": 9100, "targetPort": "metrics"}]
+    stated = yaml.safe_load(configuration(manifests))
+    assert (stated["metrics_host"], stated["metrics_port"]) == ("0.0.0.0", 9100)
+    (group,) = manifests["PrometheusRule/llm-kvroute"]["spec"]["groups"]
+    assert 'service="llm-kvroute-metrics"' in group["rules"][0]["expr"]
+
+
+def test_keys_of_clients_come_from_a_secret() -> None:
+    found = {
+        one["name"]: one["valueFrom"] for one in container(render({"keysSecret": "tenants"}))["env"]
+    }
+    assert found == {"KVROUTE_KEYS": {"secretKeyRef": {"name": "tenants", "key": "keys"}}}
+
+
 def test_alerts_speak_of_metrics_and_labels_that_there_are() -> None:
     values = {"control": EXPOSED, "alerts": {"enabled": True, "labels": {"release": "prom"}}}
     rule = render(values)["PrometheusRule/llm-kvroute"]
@@ -163,7 +181,8 @@ def test_no_service_leaves_variables_for_the_router() -> None:
         ({"config": {"worker_token": "in the open"}}, "worker_token"),
         ({"workerToken": "in the open"}, "workerToken"),
         ({"imagee": {}}, "imagee"),
-        ({"alerts": {"enabled": True}}, "control.expose"),
+        ({"alerts": {"enabled": True}}, "metrics.expose or control.expose"),
+        ({"config": {"metrics_port": 1}}, "metrics_port"),
         ({"alerts": {"for": "soon"}}, "for"),
         ({"events": {"ports": [5557]}, "replicaCount": 2}, "replicaCount 1"),
         ({"events": {"ports": ["x"]}}, "ports"),

@@ -18,7 +18,8 @@ from prompt import bundled_model_dir
 from protocol import DEFAULT_ENGINE_MODEL
 from router.config import load_config
 from router.ports import PortInUseError, listen
-from router.service import PartFailedError, _router, _run, _StopSignal, serve
+from router.service import PartFailedError, _router, _run, serve
+from router.stop_signal import StopSignal
 from router.ticker import Ticker
 from tests.router.front_door import bundled_model
 from tests.router.stub_engine import StubEngine, answer_chat, stub_engine, stub_publisher, until
@@ -330,13 +331,35 @@ async def test_a_part_that_fails_ends_the_router_with_an_error() -> None:
     hostile = {"endpoint_host": "\ud800", "endpoint_port_base": 5557, "topic": ""}
     async with stub_engine(kv_events=hostile) as engine:
         config = load_config(None, {"workers": [engine.url]}, {})
-        sockets = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+        sockets = {name: listen("127.0.0.1", 0) for name in config.addresses()}
         async with asyncio.timeout(10), _router(config) as router:
             broken = replace(router, ticker=BrokenTicker({}))
-            with _StopSignal() as stop, pytest.raises(PartFailedError, match="ticker broke"):
+            with StopSignal() as stop, pytest.raises(PartFailedError, match="ticker broke"):
                 await _run(broken, config, sockets, stop)
-        for one in sockets:
+        for one in sockets.values():
             one.close()
+
+
+async def test_a_metrics_port_shows_metrics_to_everybody_and_nothing_else() -> None:
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    closed = {"control_token": "secret", "metrics_port": port}
+    async with (
+        stub_engine() as engine,
+        service(engine, **closed) as router,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as metrics,
+    ):
+        await router.ready()
+        assert (await router.control.get("/metrics")).status_code == 401
+        shown = await metrics.get("/metrics")
+        assert shown.headers["content-type"].startswith("text/plain; version=")
+        assert 'kvroute_connections_open{port="metrics"} 1.0' in shown.text
+        assert 'kvroute_workers{state="serving"} 1.0' in shown.text
+        head = await metrics.head("/metrics")
+        assert (head.status_code, head.content) == (200, b"")
+        assert (await metrics.post("/metrics", content=b"x")).status_code == 405
+        for path in ("/", "/workers", "/health", "/debug/workers", "/metrics/", "/ui"):
+            assert (await metrics.get(path)).status_code == 404
 
 
 async def test_a_hostile_worker_costs_only_itself() -> None:

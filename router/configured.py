@@ -1,0 +1,43 @@
+"""Bounds and times of the configuration, as each part of the router takes them."""
+
+from router.breaker import BreakerLimits
+from router.config import RouterConfig
+from router.connections import ConnectionLimits
+from router.probe import ProbeTimeouts
+from router.registry import RegistryLimits
+from router.upstream import UpstreamTimeouts
+
+
+def probe_timeouts(config: RouterConfig) -> ProbeTimeouts:
+    """Of the router's own calls."""
+    return ProbeTimeouts(config.timeouts.probe_s, config.health.timeout_s)
+
+
+def registry_limits(config: RouterConfig) -> RegistryLimits:
+    """Of the registry."""
+    breaker = config.breaker
+    return RegistryLimits(
+        max_workers=config.limits.max_workers,
+        min_ready=config.ready.min_workers,
+        recovery_s=config.ready.recovery_s,
+        health_threshold=config.health.failure_threshold,
+        breaker=BreakerLimits(breaker.num_faults, breaker.cool_down_s, breaker.max_cool_down_s),
+    )
+
+
+def connection_limits(config: RouterConfig) -> ConnectionLimits:
+    """Of each port."""
+    timeouts = config.timeouts
+    return ConnectionLimits(
+        max_connections=config.limits.max_connections,
+        head_s=timeouts.client_head_s,
+        body_s=timeouts.client_body_s,
+        read_s=timeouts.client_read_s,
+        keep_alive_s=timeouts.keep_alive_s,
+    )
+
+
+def upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
+    """Of requests to workers."""
+    timeouts = config.timeouts
+    return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)

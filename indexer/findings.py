@@ -17,6 +17,7 @@ class FindingKind(StrEnum):
     LOSS_UNREPAIRED = "loss_unrepaired"
     EVENTS_UNREADABLE = "events_unreadable"
     PARITY_BROKEN = "parity_broken"
+    TOKENS_DIFFER = "tokens_differ"
     BLOCK_SIZE_DISAGREES = "block_size_disagrees"
     RANK_UNREACHABLE = "rank_unreachable"
     RANK_UNKNOWN = "rank_unknown"

@@ -12,6 +12,7 @@ from router.pool_sources import HeardPool, PoolSources
 from router.pool_views import pool_source_views, pool_views
 from router.registry import Registry
 from router.shelf import PromptShelf, Rung, Shelved
+from router.tokenizer_findings import tokenizer_findings
 from router.views import (
     FindingView,
     IndexView,
@@ -59,7 +60,11 @@ class FleetDebug:
     def findings(self) -> list[FindingView]:
         """Every gap that is known of."""
         now = self.clock()
-        found = [*self.index.findings(now), *pool_findings(self._heard_pools(), now)]
+        found = [
+            *self.index.findings(now),
+            *tokenizer_findings(self.shelf.differences()),
+            *pool_findings(self._heard_pools(), now),
+        ]
         return [finding_view(finding, now) for finding in found]
 
     def index_totals(self) -> IndexView:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.metrics_core import Metric
 
 from indexer.actions import ForgetReason
-from indexer.findings import FindingKind
+from indexer.findings import Finding, FindingKind
 from indexer.fleet_index import FleetIndex
 from indexer.rank_state import IndexStats, RankState
 from indexer.trust import Trust
@@ -20,12 +20,16 @@ _RANK = ("worker", "dp_rank")
 
 
 def index_readings(
-    index: FleetIndex, now: float, heard: Sequence[HeardPool] = ()
+    index: FleetIndex,
+    now: float,
+    heard: Sequence[HeardPool] = (),
+    others: Sequence[Finding] = (),
 ) -> Iterator[Reading]:
     """Every number of the index, in steps of O(ranks) each.
 
     Args:
         heard: the storage pools that publish events of their own.
+        others: findings that are not the index's own.
     """
     stats = index.stats()
     yield lambda: _totals(stats)
@@ -36,6 +40,8 @@ def index_readings(
     yield lambda: [*pool_metrics(pools), *pool_source_metrics(heard)]
     found = dict.fromkeys(FindingKind, 0)
     for finding in index.findings(now):
+        found[finding.kind] += int(finding.evidence["num_ranks"])
+    for finding in others:
         found[finding.kind] += int(finding.evidence["num_ranks"])
     for finding in pool_findings(heard, now):
         found[finding.kind] += int(finding.evidence["num_pools"])

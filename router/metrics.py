@@ -24,8 +24,10 @@ from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
 from router.registry import Registry
+from router.shelf import PromptShelf
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
+from router.tokenizer_findings import tokenizer_findings
 from router.worker_record import WorkerState
 from scoring import Planner
 
@@ -51,6 +53,7 @@ class MetricSources:
     connections: Mapping[str, ConnectionGuard] = field(default_factory=dict)
     pools: PoolSources | None = None
     memo: TokenMemo | None = None
+    shelf: PromptShelf | None = None
     keys: ClientKeys | None = None
 
 
@@ -77,7 +80,9 @@ class RouterCollector(Collector):
         workers = list(self._workers())
         yield lambda: workers
         heard = () if sources.pools is None else sources.pools.states()
-        yield from index_readings(sources.index, now, heard)
+        shelf = sources.shelf
+        others = [] if shelf is None else list(tokenizer_findings(shelf.differences()))
+        yield from index_readings(sources.index, now, heard, others)
         statuses, wall_offset_s = sources.intake.statuses(), sources.wall_clock() - now
         yield lambda: stream_metrics(statuses, now, wall_offset_s)
         traffic = sources.subscriber.traffic()

@@ -186,6 +186,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             connections=guards,
             pools=pools,
             memo=memo,
+            shelf=shelf,
             keys=keys,
         )
         control = ControlParts(

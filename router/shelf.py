@@ -32,6 +32,7 @@ from prompt import (
 )
 from protocol import EngineKind, WorkerId, WorkerSpec
 from router.engine_tokens import AskedEngine, AskedModel
+from router.tokenizer_findings import Difference
 from router.tokenizer_proof import Proof
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class PromptShelf:
         self._proved: frozenset[str | None] = frozenset()
         self._specs: Sequence[WorkerSpec] = ()
         self._proofs: dict[WorkerId, Proof] = {}
+        self._differs_since: dict[WorkerId, float] = {}
 
     def load(self, spec: WorkerSpec) -> Shelved:
         """Find and load the worker's tokenizer; blocks for seconds at worst. Changes nothing that is seen."""
@@ -112,15 +114,21 @@ class PromptShelf:
         models = {spec.model for spec in self._specs}
         workers = {spec.worker for spec in self._specs}
         self._proofs = {worker: one for worker, one in self._proofs.items() if worker in workers}
+        self._differs_since = {
+            worker: since for worker, since in self._differs_since.items() if worker in workers
+        }
         self._shelved = {name: one for name, one in self._shelved.items() if name in models}
         self._models.keep(models)
         self._name()
 
-    def prove(self, worker: WorkerId, proof: Proof) -> None:
+    def prove(self, worker: WorkerId, proof: Proof, now: float) -> None:
         """What a worker, one of those that were kept, has shown. O(workers × names)."""
         before = self._proofs.get(worker, Proof())
         if proof.difference is not None and proof.difference != before.difference:
             logger.warning("worker %s: %s; they are not used", worker, proof.difference)
+            self._differs_since.setdefault(worker, now)
+        if proof.difference is None:
+            self._differs_since.pop(worker, None)
         self._proofs[worker] = proof
         if proof != before:
             self._name()
@@ -134,6 +142,16 @@ class PromptShelf:
         is_asked = any(spec.model == model and self._takes_texts(spec) for spec in self._specs)
         rung = Rung.ASKED if is_asked else Rung.NONE
         return Shelved(rung, directory=found.directory, detail=difference or found.detail)
+
+    def differences(self) -> list[Difference]:
+        """Workers that make other tokens than are made here. O(workers)."""
+        found: list[Difference] = []
+        for spec in self._specs:
+            proof = self._proofs.get(spec.worker)
+            if proof is not None and proof.difference is not None:
+                since = self._differs_since[spec.worker]
+                found.append(Difference(spec, since, proof.difference))
+        return found
 
     def asked(self, name: str | None) -> AskedModel | None:
         """Who can be asked about prompts of a model, by the name that a request uses; None where nobody can, or

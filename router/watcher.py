@@ -182,7 +182,7 @@ class Watcher:
         proof = await self._prover.prove(spec, shelved.model)
         if proof is not None and self._is_current(record):
             record.proved = spec, self._clock()
-            self._shelf.prove(record.worker, proof)
+            self._shelf.prove(record.worker, proof, self._clock())
 
     def _is_current(self, record: WorkerRecord) -> bool:
         """Is it still the worker of its name? One that was removed, and perhaps added again, is not."""

@@ -98,6 +98,6 @@ def test_engines_get_it_that_proved_to_make_the_same(
     shelf.keep(specs)
     assert not shelf.is_proved_vllm("m")
     for spec, proof in zip(specs, proofs, strict=False):
-        shelf.prove(spec.worker, proof)
+        shelf.prove(spec.worker, proof, 5.0)
     assert [shelf.is_proved_vllm(name) for name in ("m", "alias", None)] == [is_proved] * 3
     assert not shelf.is_proved_vllm("other")

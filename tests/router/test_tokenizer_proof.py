@@ -14,6 +14,7 @@ from prompt import (
 from protocol import EngineKind, WorkerId, WorkerSpec
 from router.shelf import PromptShelf, Rung
 from router.tokenize_route import TokenizeError, Told
+from router.tokenizer_findings import tokenizer_findings
 from router.tokenizer_proof import Proof, Prover
 
 MODEL = PromptModel.load(bundled_model_dir())
@@ -98,7 +99,10 @@ def test_tokens_that_differ_are_not_used_and_the_engine_is_asked() -> None:
     one, two = spec(), spec("v")
     shelf = shelf_of(one, two)
     assert shelf.shelved("m").rung is Rung.ENGINE
-    shelf.prove(one.worker, DIFFERS)
+    shelf.prove(one.worker, DIFFERS, 5.0)
+    (finding,) = tokenizer_findings(shelf.differences())
+    assert (finding.kind, finding.since, finding.ranks) == ("tokens_differ", 5.0, one.ranks)
+    assert finding.evidence == {"num_ranks": 1, "model": "m", "difference": "others"}
     found = shelf.shelved("m")
     assert (found.rung, found.model, found.detail) == (Rung.ASKED, None, "others")
     for name in ("m", "alias", None):
@@ -106,15 +110,16 @@ def test_tokens_that_differ_are_not_used_and_the_engine_is_asked() -> None:
         asked = shelf.asked(name)
         assert asked is not None
         assert [engine.url for engine in asked.engines] == [one.url]
-    shelf.prove(two.worker, Proof(takes_texts=True))
+    shelf.prove(two.worker, Proof(takes_texts=True), 5.0)
     asked = shelf.asked("m")
     assert asked is not None
     assert [engine.takes_chats for engine in asked.engines] == [True, False]
-    shelf.prove(one.worker, Proof(takes_texts=True, takes_chats=True))
+    shelf.prove(one.worker, Proof(takes_texts=True, takes_chats=True), 5.0)
     assert shelf.shelved("m").rung is Rung.ENGINE
+    assert not list(tokenizer_findings(shelf.differences()))
     assert isinstance(shelf.prompt_model("alias"), PromptModel)
     assert shelf.asked("m") is None
-    shelf.prove(one.worker, DIFFERS)
+    shelf.prove(one.worker, DIFFERS, 5.0)
     shelf.keep([two])
     assert shelf.shelved("m").rung is Rung.ENGINE
 
@@ -133,7 +138,7 @@ def test_without_a_tokenizer_engines_are_asked(
     lacks = WorkerSpec(WorkerId("w"), "http://w", "m", engine=kind)
     shelf = shelf_of(lacks)
     assert (shelf.shelved("m").rung, shelf.asked("m")) == (Rung.NONE, None)
-    shelf.prove(lacks.worker, proof)
+    shelf.prove(lacks.worker, proof, 5.0)
     found, asked = shelf.shelved("m"), shelf.asked("m")
     assert (found.rung, found.detail) == (rung, "the engine names no tokenizer")
     assert (None if asked is None else asked.plain_only) is plain_only

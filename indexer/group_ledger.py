@@ -314,9 +314,13 @@ class GroupLedger:
         if dropped := self.parking.settle():
             self._skips[ClaimSkip.ORPHAN_DROPPED] += dropped
 
+    def forget_names(self) -> None:
+        """Forget which blocks hashes named that are not held: evidence may have named them wrongly."""
+        self._names.clear()
+
     def forget_past(self) -> None:
         """Forget what was held before: the engine has started anew."""
-        self._names.clear()
+        self.forget_names()
         self.doubled.clear()
 
     def check(self) -> None:

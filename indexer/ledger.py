@@ -139,6 +139,10 @@ class RankLedger:
             self._clear_tier(tier, now)
         self.claims.predicted.clear()
         self.links.clear()
+        if self._lineage.has_guessed:
+            self._lineage.has_guessed = False
+            for group in self._groups.values():
+                group.forget_names()
 
     def shrink(self, tier: Tier, max_blocks: int, now: float) -> bool:
         """Drop up to so many blocks of a tier that is about to be cleared; O(``max_blocks``).
@@ -240,8 +244,10 @@ class RankLedger:
         *,
         speaks_extra_keys: bool,
         has_placeholders: bool,
+        may_be_guessed: bool,
     ) -> None:
         """What the rank's stores are like, as a snapshot has it."""
+        self._lineage.has_guessed = may_be_guessed
         self._cache_groups.sparse.update(islice(sparse, self._limits.groups))
         self.geometries.update(geometries)
         self._speaks_extra_keys = speaks_extra_keys

@@ -24,9 +24,10 @@ class Lineage:
     Attributes:
         placement: where blocks lie.
         links: which block precedes which, as far as served requests tell; names unknown parents.
+        has_guessed: some block may rest on such a name, which is wrong where other tokens precede the same ones.
     """
 
-    __slots__ = ("_index", "_names_every_salt", "_skips", "links", "placement")
+    __slots__ = ("_index", "_names_every_salt", "_skips", "has_guessed", "links", "placement")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Lineage:
         self._names_every_salt = names_every_salt
         self.placement = Placement(index, model, skips)
         self.links = ParentLinks(max_links, index.share)
+        self.has_guessed = False
 
     def store(self, group: GroupLedger, tier: Tier, event: BlockStored) -> None:
         """Hold the event's blocks, whose tokens it names. O(blocks), and O(tokens) where they are not known."""
@@ -90,6 +92,7 @@ class Lineage:
         if parent is None or piece.parent is None or self._index.space_of(parent) is None:
             return
         if group.ref_of(piece.parent) is None:
+            self.has_guessed = True
             group.name(piece.parent, parent)
 
     def _is_of_its_namespace(self, event: BlockStored, ref: Ref) -> bool:

@@ -33,6 +33,7 @@ class RankLoad:
             {(size, is_eagle): count for size, is_eagle, count in line.geometries},
             speaks_extra_keys=line.speaks_extra_keys,
             has_placeholders=line.has_placeholders,
+            may_be_guessed=line.trust is not Trust.EXACT,
         )
 
     @property

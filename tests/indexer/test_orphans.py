@@ -5,7 +5,7 @@ import pytest
 from indexer.limits import IndexLimits
 from indexer.trust import Trust
 from protocol import BlockStored, Tier
-from tests.indexer.small_fleet import SmallFleet, blocks, names, prompt
+from tests.indexer.small_fleet import SmallFleet, blocks, names, prompt, rank
 
 A = names(0, 6)
 TOKENS = blocks(0, 6)
@@ -116,3 +116,19 @@ def test_a_child_of_a_block_that_has_just_left_is_no_orphan() -> None:
     assert fleet.run("w", PROMPT) == (1, 0, 0)
     fleet.store("w", A[1:2], TOKENS[4:8], parent=A[0])
     assert fleet.run("w", PROMPT) == (3, 0, 0)
+
+
+def test_a_name_that_evidence_gave_wrongly_does_not_outlive_a_clear() -> None:
+    """Two prompts go on alike behind different beginnings; only one of them was seen."""
+    fleet = SmallFleet("w", "another", trust=Trust.JOINED)
+    fleet.store("another", A[5:], TOKENS[20:])  # keeps the key space
+    other = [90, 91, 92, 93]
+    fleet.serve("w", prompt(other + TOKENS[4:12]))
+    fleet.store("w", A[1:2], TOKENS[4:8], parent=A[0])
+    assert fleet.run("w", prompt(other + TOKENS[4:12]))[0] == 3, "taken for the one that was seen"
+    fleet.clear("w")
+    fleet.index.set_trust(rank("w"), Trust.EXACT, fleet.now)
+    fleet.store("w", A[:1], TOKENS[:4])
+    fleet.store("w", A[1:2], TOKENS[4:8], parent=A[0])
+    assert fleet.run("w", PROMPT) == (2, 0, 0)
+    assert fleet.run("w", prompt(other + TOKENS[4:12])) == (0, 0, 0)

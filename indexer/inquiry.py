@@ -4,7 +4,7 @@ One question is open at a time, and a new one takes its place. After so many in 
 no more may be asked: then what is missing is lost, and a repair is tried later.
 """
 
-from indexer.actions import RequestReplay, StreamAction
+from indexer.actions import LossCause, RequestReplay, StreamAction
 from indexer.repair_clock import RepairClock
 from indexer.stream_limits import StreamLimits
 from indexer.stream_mode import Mode
@@ -28,6 +28,7 @@ class Inquiry:
         is_purged: no claim rests on what was heard, although the stream goes on.
         is_same: the last number was replayed with the same payload.
         is_far_asked: about a number far beyond, without an answer so far.
+        is_unproven: the connection broke, and no answer has told since whether what came is all of one process.
         repair: when to ask again for what was given up.
     """
 
@@ -45,6 +46,7 @@ class Inquiry:
         "is_purged",
         "is_same",
         "is_short",
+        "is_unproven",
         "last_live",
         "mode",
         "repair",
@@ -72,6 +74,7 @@ class Inquiry:
         self.is_purged = False
         self.is_same = False
         self.is_far_asked = False
+        self.is_unproven = False
         self.repair = RepairClock(limits.repair_s, limits.repair_max_s)
 
     @property
@@ -101,7 +104,14 @@ class Inquiry:
         return self.ask(Mode.JOIN if is_start else Mode.GAP, self._position.expected)
 
     def ask_for_rest(self) -> RequestReplay:
-        """Ask for what follows in an answer that was cut; how late that began stays known."""
+        """Ask for what follows in an answer that was cut; how late that began stays known.
+
+        What has not come to the point so far is asked once more: nothing tells yet whose the answer is.
+        """
+        if self.mode is Mode.REBUILD:
+            return self.ask(Mode.REBUILD, 0)
+        if self.mode in (Mode.PROBE, Mode.CHECK):
+            return self.ask(self.mode, max(self._position.expected - 1, 0))
         is_late = self.is_late
         request = self.ask_for_missing()
         self.is_late = is_late
@@ -148,9 +158,17 @@ class Inquiry:
         self.has_reply = self.has_buffer = True
         return is_first
 
+    def misses_something(self, cause: LossCause) -> bool:
+        """Whether something stays missing as the answer fails. A look out of caution found nothing missing, but for
+        replies that cannot be read."""
+        if self.mode is Mode.CHECK:
+            return cause is LossCause.UNREADABLE and self.is_same
+        return self.mode is not Mode.REBUILD
+
     def find_same(self) -> None:
         """The last number is the same; what follows it was missed, unless the stream asks out of caution."""
         self.is_same = True
+        self.is_unproven = False
         if self.mode is Mode.PROBE:
             self.mode = Mode.GAP
 
@@ -167,7 +185,8 @@ class Inquiry:
         self.is_late = True
 
     def suspend(self) -> None:
-        """The connection broke: an answer under way may be anybody's."""
+        """The connection broke: an answer under way may be anybody's, and what comes next of another process."""
+        self.is_unproven = True
         if self.is_open:
             self.mode = Mode.SUSPENDED
 
@@ -181,6 +200,7 @@ class Inquiry:
     def follow(self) -> None:
         """Nothing is asked, and nothing is left open."""
         self.mode = Mode.FOLLOW
+        self.is_unproven = False
         self._rounds = 0
 
     def forgive(self) -> None:

@@ -10,6 +10,8 @@ class ReplayEnding(StrEnum):
     UNREADABLE: with the end marker, after a payload that cannot be read and may be the one that is
         missed: another replay would bring the same.
     GARBLED: with the end marker, after frames of which not even a number can be read.
+    SHORT: with the end marker and without a reply of the rank, where the publisher's buffer is known to have
+        dropped some of another one's: it may have dropped all of this one's, too.
     CUT: at one of our bounds, with replies still coming.
     FAILED: it never answered, fell silent, or the socket broke.
     """
@@ -17,5 +19,6 @@ class ReplayEnding(StrEnum):
     COMPLETE = "complete"
     UNREADABLE = "unreadable"
     GARBLED = "garbled"
+    SHORT = "short"
     CUT = "cut"
     FAILED = "failed"

@@ -20,10 +20,12 @@ class SharedReplay:
     Attributes:
         ranks: those whose streams take part.
         is_answered: something came.
+        is_short: the publisher's buffer no longer reaches back to what was asked, of some rank at least.
         is_unreadable: something came of which not even the number is known, or that could not be kept.
     """
 
     __slots__ = (
+        "_heard",
         "_heard_at",
         "_limits",
         "_nobodys",
@@ -32,6 +34,7 @@ class SharedReplay:
         "_started_at",
         "first_seq",
         "is_answered",
+        "is_short",
         "is_unreadable",
         "ranks",
     )
@@ -40,10 +43,12 @@ class SharedReplay:
         self.first_seq = first_seq
         self.ranks = ranks
         self.is_answered = False
+        self.is_short = False
         self.is_unreadable = False
         self._limits = limits
         self._started_at = self._heard_at = now
         self._num_replies = 0
+        self._heard: set[int] = set()
         self._nobodys: dict[int, HeardBatch] = {}
         self._nobodys_bytes = 0
 
@@ -63,6 +68,16 @@ class SharedReplay:
     def note_reply(self) -> None:
         """The frames were a batch."""
         self._num_replies += 1
+
+    def note_rank(self, dp_rank: int, seq: int) -> None:
+        """A reply is of this rank, whether it takes part or not."""
+        if dp_rank not in self._heard:
+            self._heard.add(dp_rank)
+            self.is_short |= seq > self.first_seq
+
+    def may_lack(self, dp_rank: int) -> bool:
+        """Whether a rank without a reply may have published all the same, and what the publisher kept is others'."""
+        return self.is_short and dp_rank not in self._heard
 
     def overdue(self, now: float) -> ReplayEnding | None:
         """How it has ended, if it takes too long by now."""

@@ -247,6 +247,8 @@ class SourceFeed:
             if heard.batch is None:
                 conversation.keep(heard)
             return
+        if heard.batch is not None:
+            conversation.note_rank(dp_rank, heard.seq)
         stream = self._streams.get(dp_rank)
         if stream is None:
             stream = self._add_stream(dp_rank, now)
@@ -286,6 +288,9 @@ class SourceFeed:
             stream = self._streams[dp_rank]
             if conversation.nobodys(stream.position.expected) is not None:
                 ended = stream.on_replay_end(ReplayEnding.UNREADABLE, now)
+                self._deliver(dp_rank, stream, ended, now)
+            elif conversation.may_lack(dp_rank):
+                ended = stream.on_replay_end(ReplayEnding.SHORT, now)
                 self._deliver(dp_rank, stream, ended, now)
         return self._end(ReplayEnding.COMPLETE, now)
 

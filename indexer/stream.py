@@ -19,8 +19,8 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     replayed, a later hole    asked for again
     end of replay             held batches are applied; what is missing between them is asked for again
                               where it may have been published after the replay, else lost
-    replay hangs, fails, or
-    cannot be read            lost
+    replay hangs or fails     lost, and behind a reconnect not even a held clear makes exact
+    it cannot be read         lost
     lost                      a repair is tried, ever more seldom, unless the buffer begins too late or what
                               is lost cannot be read: a replay from 0 takes the place of all claims
     reconnected               the last number is replayed and compared: the same process goes on from
@@ -153,7 +153,9 @@ class EventStream:
         if not self.is_replaying:
             return []
         match ending:
-            case ReplayEnding.COMPLETE:
+            case ReplayEnding.SHORT if self._inquiry.mode is not Mode.GAP:
+                return self._give_up(ending, now)
+            case ReplayEnding.COMPLETE | ReplayEnding.SHORT:
                 self.counters.replays_completed += 1
                 return self._on_all_replayed(now)
             case ReplayEnding.CUT if self._inquiry.can_ask:
@@ -206,8 +208,7 @@ class EventStream:
         if self.held.add(heard):
             return []
         self.counters.hold_overflows += 1
-        released = self._give_up(ReplayEnding.FAILED, now)
-        return released + self._take(heard, now, LossCause.UNANSWERED)
+        return self._give_up(ReplayEnding.FAILED, now, heard)
 
     def _on_regression(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """The live number fell back to one never heard: overtaken, or of another process."""
@@ -320,24 +321,28 @@ class EventStream:
 
     # Giving up, releasing, forgetting
 
-    def _give_up(self, ending: ReplayEnding, now: float) -> list[StreamAction]:
-        """The replay is of no more use: declare what is missing lost, apply what is held."""
+    def _give_up(
+        self, ending: ReplayEnding, now: float, last: HeardBatch | None = None
+    ) -> list[StreamAction]:
+        """The replay is of no more use: declare what is missing lost, apply what is held, and ``last`` after it."""
+        is_unproven = self._inquiry.is_unproven
         self.counters.replays_failed += 1
         is_unreadable = ending in (ReplayEnding.UNREADABLE, ReplayEnding.GARBLED)
         cause = LossCause.UNREADABLE if is_unreadable else LossCause.UNANSWERED
         doubt: list[StreamAction] = []
-        if self._is_something_missing(cause):
+        if self._inquiry.misses_something(cause):
             if self._inquiry.mode is not Mode.GAP or not self.held:
                 doubt = self.position.doubt(cause)
             if ending is not ReplayEnding.UNREADABLE:
                 self._inquiry.schedule_repair(now)
-        return doubt + self._release(now, cause)
-
-    def _is_something_missing(self, cause: LossCause) -> bool:
-        """A look out of caution that fails found nothing missing, but for replies that cannot be read."""
-        if self._inquiry.mode is Mode.CHECK:
-            return cause is LossCause.UNREADABLE and self._inquiry.is_same
-        return self._inquiry.mode is not Mode.REBUILD
+        released = doubt + self._release(now, cause)
+        if last is not None:
+            released += self._take(last, now, cause)
+        if is_unproven and self.position.standing is Trust.EXACT:
+            # a clear, or the start, may be another process's than what follows
+            self._inquiry.schedule_repair(now)
+            released += self.position.doubt(cause)
+        return released
 
     def _take(self, heard: HeardBatch, now: float, cause: LossCause) -> list[StreamAction]:
         if self._is_far(heard.seq):

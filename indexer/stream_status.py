@@ -115,7 +115,7 @@ class ReplayTrouble:
     ) -> "ReplayTrouble | None":
         """What the end of a further conversation makes of it; None where replays work."""
         match ending:
-            case ReplayEnding.COMPLETE | ReplayEnding.UNREADABLE:
+            case ReplayEnding.COMPLETE | ReplayEnding.UNREADABLE | ReplayEnding.SHORT:
                 return None
             case ReplayEnding.CUT:
                 return before

@@ -5,6 +5,7 @@
     fail, cut       the replay broke, or reached a bound
     muddled         the end marker, after replies that cannot be read
     garbled         the end marker, after replies that are none
+    short           the end marker, where what the rank has published may have left the buffer
     connected, disconnected
     tick 10         time passes, to the tenth second
     tick 10 purged  the same, and no claim is left of what was heard
@@ -43,6 +44,7 @@ _ENDINGS = {
     "fail": ReplayEnding.FAILED,
     "muddled": ReplayEnding.UNREADABLE,
     "garbled": ReplayEnding.GARBLED,
+    "short": ReplayEnding.SHORT,
 }
 
 

@@ -163,3 +163,45 @@ def test_replays_that_come_to_nothing_are_counted_until_one_does_not() -> None:
     feed.reply(0)
     feed.end()
     assert feed.feed.replay_trouble is None
+
+
+def test_a_quiet_rank_is_not_forgotten_when_others_push_its_batches_out_of_the_buffer() -> None:
+    feed = Feed()
+    feed.connected()
+    feed.reply(0, 0)
+    feed.reply(0, 1)
+    feed.end()
+    for seq in range(1, 6):
+        feed.live(seq, 1)
+    assert feed.tick(1.0) == [0]
+    for seq in (4, 5):
+        feed.reply(seq, 1)
+    feed.end()
+    assert (feed.claims(0), feed.trust(0)) == ({100}, Trust.EXACT)
+    assert not feed.sink.forgets
+
+
+def test_nobody_knows_whether_such_a_rank_goes_on_behind_a_reconnect() -> None:
+    feed = Feed()
+    for dp_rank in (0, 1):
+        feed.live(0, dp_rank)
+    feed.disconnected()
+    assert feed.connected() == [0]
+    for seq in (6, 7):
+        feed.reply(seq, 1)
+    feed.end()
+    assert (feed.claims(0), feed.trust(0)) == ({100}, Trust.DEGRADED)
+
+
+def test_such_a_rank_is_not_taken_for_empty_by_who_joins_late() -> None:
+    feed = Feed()
+    assert feed.connected() == [0]
+    feed.live(3, 0)
+    feed.disconnected()
+    assert feed.connected() == [0]
+    feed.reply(7, 1)
+    feed.end()
+    assert (feed.claims(0), feed.trust(0)) == (set(), Trust.NONE)
+    feed.live(4, 0)
+    feed.end()
+    assert feed.trust(0) is Trust.JOINED

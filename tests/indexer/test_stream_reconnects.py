@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.indexer.stream_script import play
+from tests.indexer.stream_script import SMALL, play
 
 SCRIPTS = {
     "a reconnect to the same process": """
@@ -65,6 +65,46 @@ SCRIPTS = {
         tick 10         -> replay 0
         reply 0 1 2 3   -> forget rebuilt, apply 0, apply 1, apply 2, apply 3
         end             ->                      | exact
+    """,
+    "a clear in what may be of two processes": """
+        live 0 1        -> apply 0, apply 1
+        disconnected    ->
+        connected       -> replay 1
+        live 2!         ->
+        live 3b         ->
+        fail            -> lost 2-, apply 2, apply 3, lost 4- | degraded
+        tick 10         -> replay 0
+        reply 0b 1b 2b 3b -> forget rebuilt, apply 0, apply 1, apply 2, apply 3
+        end             ->                      | exact
+    """,
+    "the start in what may be of two processes": """
+        connected       -> replay 0
+        disconnected    ->
+        connected       -> replay 0
+        live 0 1b       ->
+        fail            -> apply 0, apply 1, lost 2- | degraded
+        tick 10         -> replay 0
+        reply 0b 1b     -> forget rebuilt, apply 0, apply 1
+        end             ->                      | exact
+    """,
+    "an answer that is cut before it tells whose it is": """
+        live 0 1        -> apply 0, apply 1
+        disconnected    ->
+        connected       -> replay 1
+        reply 0         ->
+        cut             -> replay 1             | rebuilding
+        reply 1b        -> forget restarted, replay 0
+        reply 0b 1b     -> apply 0, apply 1
+        end             ->                      | exact
+    """,
+    "an answer that tells nothing of this rank, for the buffer is others'": """
+        live 0 1        -> apply 0, apply 1
+        disconnected    ->
+        connected       -> replay 1
+        short           -> lost 2-              | degraded
+        tick 10         -> replay 0
+        short           ->                      | degraded
+        live 2          -> apply 2              | degraded
     """,
     "a connection that breaks during a replay": """
         live 0 1        -> apply 0, apply 1
@@ -137,3 +177,15 @@ def test_with_replay(script: str) -> None:
 @pytest.mark.parametrize("script", WITHOUT_REPLAY.values(), ids=WITHOUT_REPLAY)
 def test_without_replay(script: str) -> None:
     play(script, has_replay=False)
+
+
+def test_a_clear_in_more_than_can_be_held_behind_a_reconnect() -> None:
+    script = """
+        live 0 1        -> apply 0, apply 1
+        disconnected    ->
+        connected       -> replay 1
+        live 2! 3b 4b   ->
+        live 5b         -> lost 2-, apply 2, apply 3, apply 4, apply 5, lost 6- | degraded
+        live 6b!        -> apply 6              | exact
+    """
+    play(script, limits=SMALL)

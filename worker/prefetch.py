@@ -47,6 +47,16 @@ class PrefetchLimits:
     timeout_base_s: float = 1.0
     timeout_s_per_1k_tokens: float = 0.25
 
+    def deadline(self, num_tokens: int, now: float) -> float:
+        """Engine time up to which a request waits for a fetch that is issued now."""
+        match self.policy:
+            case PrefetchPolicy.BEST_EFFORT:
+                return now
+            case PrefetchPolicy.WAIT_COMPLETE:
+                return math.inf
+            case PrefetchPolicy.TIMEOUT:
+                return now + self.timeout_base_s + self.timeout_s_per_1k_tokens * num_tokens / 1024
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefetch:
@@ -126,7 +136,7 @@ class Prefetcher:
             pages,
             started_at,
             started_at + duration,
-            self._deadline(num_tokens, now),
+            self._limits.deadline(num_tokens, now),
             num_tokens,
         )
         self._in_flight.append(prefetch)
@@ -147,7 +157,8 @@ class Prefetcher:
         Returns:
             Tokens that became readable on host.
         """
-        arrived = prefetch.pages[: self._arrived_pages(prefetch, now)]
+        num_arrived = arrived_pages(len(prefetch.pages), prefetch.started_at, prefetch.ends_at, now)
+        arrived = prefetch.pages[:num_arrived]
         good = self._storage.fetch(arrived) if arrived else 0
         num_tokens = good * self._tree.config.page_size
         self._tree.release_host(prefetch.num_tokens - num_tokens)
@@ -210,20 +221,9 @@ class Prefetcher:
         host = self._tree.host
         return 0 if host is None else host.capacity // 2
 
-    def _deadline(self, num_tokens: int, now: float) -> float:
-        limits = self._limits
-        match limits.policy:
-            case PrefetchPolicy.BEST_EFFORT:
-                return now
-            case PrefetchPolicy.WAIT_COMPLETE:
-                return math.inf
-            case PrefetchPolicy.TIMEOUT:
-                return (
-                    now + limits.timeout_base_s + limits.timeout_s_per_1k_tokens * num_tokens / 1024
-                )
 
-    def _arrived_pages(self, prefetch: Prefetch, now: float) -> int:
-        if now >= prefetch.ends_at:
-            return len(prefetch.pages)
-        share = (now - prefetch.started_at) / (prefetch.ends_at - prefetch.started_at)
-        return max(0, int(share * len(prefetch.pages)))
+def arrived_pages(num_pages: int, started_at: float, ends_at: float, now: float) -> int:
+    """Pages of a fetch that are there, which come evenly; 0 before it has started."""
+    if now >= ends_at:
+        return num_pages
+    return max(0, int((now - started_at) / (ends_at - started_at) * num_pages))

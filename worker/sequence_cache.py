@@ -12,8 +12,10 @@ in the tree stays there and is hit when it is admitted anew.
 
 from dataclasses import dataclass
 
+from worker.host_buffer import HostBuffer
 from worker.prefetch import Prefetch
 from worker.request import Sequence, Usage
+from worker.staged_reads import StagedRead
 from worker.tree import CacheKey, LoadBack, Match, Node, TreeCore
 
 CLIPPED_ANSWER = 4_096
@@ -28,9 +30,11 @@ class Hold:
         node, locked_tokens: the locked part of the tree and its length; None = nothing is locked.
         owned_tokens: reserved device slots beyond it.
         counted_tokens: length of the latest insert; a request hits each page once.
-        refilled_tokens: brought to host from storage for this request.
+        refilled_tokens: brought from storage for this request.
         prefetch: fetch that the request waits for.
         load_back: copy that its prefill waits for.
+        read: where host only stages: fetch that the request waits for, then what it put on host, up to its end on
+            the device.
     """
 
     node: Node | None = None
@@ -40,6 +44,7 @@ class Hold:
     refilled_tokens: int = 0
     prefetch: Prefetch | None = None
     load_back: LoadBack | None = None
+    read: StagedRead | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -48,10 +53,15 @@ class Hold:
 
 
 class SequenceCache:
-    """Admits, extends, retracts and ends sequences; O(tokens) each."""
+    """Admits, extends, retracts and ends sequences; O(tokens) each.
 
-    def __init__(self, tree: TreeCore) -> None:
+    Args:
+        buffer: None where host memory is a cache, or there is no storage.
+    """
+
+    def __init__(self, tree: TreeCore, buffer: HostBuffer | None = None) -> None:
         self._tree = tree
+        self._buffer = buffer
 
     @property
     def capacity(self) -> int:
@@ -85,6 +95,7 @@ class SequenceCache:
         if hold.load_back is not None:
             self._relock(hold, key)
             sequence.copied_tokens = hold.load_back.num_tokens
+        self._splice(sequence, hold, self._whole_pages(len(key.tokens)))
         sequence.computed = hold.locked_tokens
         if not sequence.num_preempted:
             sequence.usage = _usage(sequence, hold, match)
@@ -101,13 +112,9 @@ class SequenceCache:
     def extend(self, sequence: Sequence, hold: Hold) -> None:
         """Cache the whole pages computed so far; the request goes on."""
         self._finish_load_back(sequence, hold)
-        before, length = hold.node, self._whole_pages(sequence.computed)
-        if before is None or length <= hold.locked_tokens:
-            return
-        hold.node = self._insert(sequence, hold, length)
-        self._tree.lock(hold.node)
-        self._tree.unlock(before)
-        hold.locked_tokens = length
+        length = self._whole_pages(sequence.computed)
+        if hold.node is not None and length > hold.locked_tokens:
+            self._grow_prefix(sequence, hold, length)
 
     def retract(self, sequence: Sequence, hold: Hold) -> None:
         """Give back everything that the sequence holds; what is not in the tree is lost."""
@@ -155,6 +162,33 @@ class SequenceCache:
         if hold.load_back is not None:
             self._tree.finish_load_back(hold.load_back)
             hold.load_back, sequence.copied_tokens = None, 0
+        if hold.read is not None and self._buffer is not None:
+            self._buffer.reads.finish(hold.read)
+            hold.read, sequence.copied_tokens = None, 0
+
+    def _splice(self, sequence: Sequence, hold: Hold, max_tokens: int) -> None:
+        """Put what was read for the request on the device, behind its match, in slots of its own; where it does
+        not follow the match, it is dropped."""
+        if hold.read is None or self._buffer is None:
+            return
+        reads = self._buffer.reads
+        num_tokens = reads.spliceable(hold.read, hold.locked_tokens, max_tokens)
+        if not num_tokens:
+            reads.drop(hold.read)
+            hold.read = None
+            return
+        self._grow_prefix(sequence, hold, hold.locked_tokens + num_tokens)
+        hold.refilled_tokens = sequence.copied_tokens = num_tokens
+        reads.counters.refilled_tokens += num_tokens
+
+    def _grow_prefix(self, sequence: Sequence, hold: Hold, length: int) -> None:
+        """Own slots up to ``length`` become part of the tree, and locked."""
+        before = hold.node
+        assert before is not None, "an admitted sequence has its place"
+        hold.node = self._insert(sequence, hold, length)
+        self._tree.lock(hold.node)
+        self._tree.unlock(before)
+        hold.locked_tokens = length
 
     def _relock(self, hold: Hold, key: CacheKey) -> None:
         """Move the lock to the deeper prefix that a load back has brought to the device."""
@@ -176,6 +210,8 @@ class SequenceCache:
             counted_tokens=hold.counted_tokens,
         )
         hold.counted_tokens = length
+        if self._buffer is not None:
+            self._buffer.writes.want(result.to_write)
         return result.node
 
     def _whole_pages(self, num_tokens: int) -> int:

@@ -7,7 +7,7 @@ slots are taken, but nothing is announced and nothing can be matched yet.
     {"ranks": [{"dp_rank": 0, "GPU": ["1786…", …], "CPU_PINNED": […], "CPU_PINNED_in_flight": […],
                 "last_seq": 41, "is_idle": true, "num_running": 0, "num_waiting": 0, "events_waiting": 0,
                 "gpu_capacity": 65536, "gpu_free": 61440, "host_capacity": 131072, "host_free": 126976,
-                "storage_fetches_in_flight_tokens": 0, "counters": {…}}],
+                "storage_fetches_in_flight_tokens": 0, "storage_writes_staged_tokens": 0, "counters": {…}}],
      "storage": {"put": 12, "corrupt": 0, …}}
 
 ``GPU`` and ``CPU`` are those of a block pool. ``storage`` counts pages of the one storage that the ranks share; null where there is none. Where ``is_idle`` is true and no ``events_waiting`` for

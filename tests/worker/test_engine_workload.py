@@ -9,7 +9,7 @@ from tests.worker.virtual_time import Claims, Driver, make_engine, truth
 from worker.engine_settings import QueueFullError, RequestTooLargeError
 from worker.prefetch import PrefetchLimits, PrefetchPolicy
 from worker.storage import MemoryStorage
-from worker.tree import EvictionPolicy, WritePolicy
+from worker.tree import EvictionPolicy, HostMode, WritePolicy
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ FLEETS = st.fixed_dictionaries(
         "device_tokens": st.sampled_from([24, 64, 130]),
         "host_tokens": st.sampled_from([None, 16, 64, 256]),
         "write_policy": st.sampled_from(WritePolicy),
+        "host_mode": st.sampled_from(HostMode),
         "eviction_policy": st.sampled_from(EvictionPolicy),
         "is_eagle": st.booleans(),
         "prefetch": st.builds(
@@ -131,6 +132,8 @@ def test_workload(
     claims = Claims().fold(driver.events)
     assert claims.held == truth(driver.engine)
     assert claims.unknown_removals == 0
+    if fleet["host_mode"] is HostMode.BUFFER_ONLY:
+        assert not claims.heard["CPU_PINNED"]
     tree = driver.engine.tree
     tree.evict_device(tree.device.capacity)
     assert tree.device.free == tree.device.capacity

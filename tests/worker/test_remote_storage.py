@@ -8,10 +8,12 @@ from hashlib import sha256
 
 import pytest
 
+from tests.worker.virtual_time import Driver, make_engine, prompt_of
 from worker.call_threads import BusyError, CallThreads
 from worker.remote_storage import RemoteLimits, RemoteStorage, StoreError
+from worker.request import EngineRequest, Usage
 from worker.storage import encode_page
-from worker.tree import StoragePage
+from worker.tree import HostMode, StoragePage
 
 
 def page(number: int) -> StoragePage:
@@ -170,3 +172,23 @@ async def test_calls_beyond_the_bound_are_refused_and_an_end_makes_room() -> Non
     await asyncio.sleep(0)
     assert await threads.call(lambda: 7) == 7
     threads.close()
+
+
+@pytest.mark.parametrize("host_mode", HostMode)
+async def test_engines_meet_in_it(host_mode: HostMode) -> None:
+    """What one wrote behind, another one fetches of what was brought to hand for its request."""
+    storage, prompt = RemoteStorage(DictClient()), tuple(prompt_of(0, 34))
+    writer, reader = (Driver(make_engine(storage=storage, host_mode=host_mode)) for _ in range(2))
+    writer.serve(prompt)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        writing = group.create_task(storage.run())
+        while storage.counters.put < 8:  # noqa: ASYNC110  # threads count
+            await asyncio.sleep(0)
+        writing.cancel()
+    request = EngineRequest("r1", prompt, 1)
+    async with storage.at_hand(reader.cache.lookup_pages(request)):
+        reader.engine.submit(request, reader.now)
+        reader.run()
+    assert reader.usage("r1") == Usage(34, cached_storage_tokens=32)
+    storage.check()
+    await storage.close()

@@ -1,6 +1,7 @@
 """Drives an engine in virtual time, as fast as it can be computed, and keeps what comes out."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from worker.prefetch import PrefetchLimits
 from worker.request import EngineRequest, TokenOutput, Usage
 from worker.sampler import Sampler
 from worker.storage import Storage
-from worker.tree import EvictionPolicy, TreeConfig, WritePolicy
+from worker.tree import EvictionPolicy, HostMode, TreeConfig, WritePolicy
 from worker.tree_cache import TreeCache
 
 MODEL = EngineModel(
@@ -48,6 +49,7 @@ def make_engine(
     decode_log_interval: int = 40,
     is_eagle: bool = False,
     eviction_policy: EvictionPolicy = EvictionPolicy.LRU,
+    host_mode: HostMode = HostMode.CACHE,
 ) -> Engine:
     """An engine on round numbers."""
     tree = TreeConfig(
@@ -57,6 +59,7 @@ def make_engine(
         write_policy=write_policy,
         load_back_threshold=0,
         eviction_policy=eviction_policy,
+        host_mode=host_mode,
         announce_refills=announce_refills,
         is_eagle=is_eagle,
     )
@@ -144,12 +147,14 @@ class Driver:
 
 @dataclass(slots=True)
 class Claims:
-    """What a listener believes, as sets; ``unknown_removals`` counts what it never heard stored."""
+    """What a listener believes, as sets; ``unknown_removals`` counts what it never heard stored, ``heard`` what it
+    heard stored, by medium."""
 
     held: dict[str, set[EngineHash]] = field(
         default_factory=lambda: {"GPU": set(), "CPU_PINNED": set()}
     )
     unknown_removals: int = 0
+    heard: Counter[str] = field(default_factory=Counter)
 
     def fold(self, events: Sequence[KvEvent]) -> "Claims":
         """Apply events in order."""
@@ -157,6 +162,7 @@ class Claims:
             match event:
                 case BlockStored():
                     self.held[event.medium or "GPU"].update(event.block_hashes)
+                    self.heard[event.medium or "GPU"] += len(event.block_hashes)
                 case BlockRemoved():
                     blocks = self.held[event.medium or "GPU"]
                     self.unknown_removals += len(set(event.block_hashes) - blocks)

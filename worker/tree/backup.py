@@ -35,18 +35,25 @@ class BackupQueue:
         writes_back = config.write_policy is WritePolicy.WRITE_BACK
         self._counts_nothing = config.has_host_tier and writes_back
 
-    def count_hit(self, node: Node) -> None:
+    def count_hit(self, node: Node) -> bool:
         """A request's tokens cover the node: one hit more, and a copy once it has enough of them.
 
         Under write_back nothing is counted.
+
+        Returns:
+            Whether it has enough of them and host only stages: its pages are to be written to storage.
         """
         if self._counts_nothing:
-            return
+            return False
         node.hit_count += 1
         self._structure.victims.refresh(node)
-        threshold = self._structure.config.backup_threshold
-        if threshold is not None and node.hit_count >= threshold and not node.is_backed:
+        config = self._structure.config
+        threshold = config.backup_threshold
+        if threshold is None or node.hit_count < threshold or node.is_backed:
+            return False
+        if config.has_host_tier:
             self.issue(node)
+        return not config.has_host_tier
 
     def issue(self, node: Node) -> int:
         """Start the copies of a node and, where host keeps prefixes, of its ancestors without one, top

@@ -47,7 +47,8 @@ class TreeConfig:
         device_tokens: device pool.
         host_tokens: host pool; None = no host tier.
         write_through_threshold: hits of a node before it is copied to host; None = 1 for
-            write_through, 2 for write_through_selective. write_back copies at eviction only.
+            write_through, 2 for write_through_selective. write_back copies at eviction only, and never where
+            host only stages.
         load_back_threshold: fewer host tokens than this are recomputed, not loaded back.
         announce_refills: False leaves out the stores of storage refills and nothing else.
         events_enabled: False = nothing is recorded.
@@ -89,8 +90,8 @@ class TreeConfig:
 
     @property
     def backup_threshold(self) -> int | None:
-        """Hits after which a node is copied to host; None = never at an insert."""
-        if not self.has_host_tier or self.write_policy is WritePolicy.WRITE_BACK:
+        """Hits after which a node is copied to host, or by way of it to storage; None = never at an insert."""
+        if self.host_tokens is None or self.write_policy is WritePolicy.WRITE_BACK:
             return None
         if self.write_through_threshold is not None:
             return self.write_through_threshold

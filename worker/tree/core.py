@@ -336,6 +336,11 @@ class TreeCore:
         digests = chain_digests(pages, prior)
         return storage_pages(digests, pages, is_eagle=self.config.is_eagle)
 
+    def pages_on(self, node: Node) -> list[StoragePage]:
+        """The pages of one node, as storage knows them. O(tokens)."""
+        is_eagle = self.config.is_eagle
+        return storage_pages(node.storage_digests, node.pages, is_eagle=is_eagle)
+
     def check(self) -> None:
         """Verify every invariant; O(pages).
 

@@ -54,6 +54,7 @@ class Growth:
         size = self._structure.config.page_size
         root = self._structure.root
         node, at, revived = root, 0, 0
+        to_write: list[Node] = []
         for node in self._structure.walk(root, namespace, pages):
             self._structure.touch(node)
             node.priority = max(node.priority, labels.priority)
@@ -62,21 +63,22 @@ class Growth:
                 self._residence.arrive(node, CopyTier.DEVICE, session_id=labels.session_id)
                 revived += len(node.pages)
             self._window.keep(node)
-            if at * size > labels.counted_tokens:
-                self._backups.count_hit(node)
+            if at * size > labels.counted_tokens and self._backups.count_hit(node):
+                to_write.append(node)
         prefix = at
         if at < len(pages):
             node = self._structure.attach(node, namespace, pages[at:])
             node.priority = labels.priority
             self._residence.arrive(node, CopyTier.DEVICE, session_id=labels.session_id)
-            self._backups.count_hit(node)
+            if self._backups.count_hit(node):
+                to_write.append(node)
             self._window.cap(node)
         self._window.refresh(node)
         used = (len(pages) - prefix + revived) * size
         self._pressure.give_device(owned - used)
         self._counters.inserted += (len(pages) - prefix) * size
         self._counters.revived += revived * size
-        return InsertResult(prefix * size, used, owned - used, node)
+        return InsertResult(prefix * size, used, owned - used, node, tuple(to_write))
 
     def _cover(self, namespace: Namespace, pages: list[Page], owned: int | None) -> int:
         """Slots for all pages that are not on the device, taken from the pool if nobody owns them.

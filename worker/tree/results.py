@@ -57,12 +57,15 @@ class InsertResult:
         device_tokens: slots that the tree took over: new pages, and pages that were on host only.
         released_tokens: owned slots given back: duplicates and the tail that fills no page.
         node: deepest node of the key, to be locked by a request that goes on.
+        to_write: nodes of the key that have hits enough to be written to storage, top down, each time that they
+            are hit; where host only stages, and nowhere else.
     """
 
     prefix_tokens: int
     device_tokens: int
     released_tokens: int
     node: Node
+    to_write: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

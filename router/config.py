@@ -42,6 +42,7 @@ from router.config_sources import (
 from router.engine_rates import EngineRates
 from router.event_topics import tells_workers_apart
 from router.key_config import MAX_KEYS, ClientKeyEntry
+from router.listener_tls import ListenerTls
 from router.prompt_config import PromptConfig
 from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
@@ -216,6 +217,8 @@ class RouterConfig(BaseSettings):
         control_host: address of the control port; beyond loopback it needs ``control_token``.
         control_port: likewise.
         control_token: bearer token that the control port asks for.
+        tls: of the data port, at `https` then.
+        control_tls: likewise, of the control port.
         metrics_host: address of the metrics port.
         metrics_port: of a port that serves `/metrics` and nothing else, without a token; by default there is none, and
             the control port alone shows metrics.
@@ -245,6 +248,8 @@ class RouterConfig(BaseSettings):
     control_host: str = "127.0.0.1"
     control_port: Port = 8081
     control_token: SecretStr | None = None
+    tls: ListenerTls | None = None
+    control_tls: ListenerTls | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: Port | None = None
     keys: Annotated[

@@ -4,7 +4,8 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_origin
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -95,8 +96,10 @@ def _is_json(text: str) -> bool:
 
 def _has_fields(annotation: object) -> bool:
     """Can a variable name something within a field of this type?"""
-    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return is_section or get_origin(annotation) is dict
+    origin = get_origin(annotation)
+    kinds = get_args(annotation) if origin in (Union, UnionType) else (annotation,)
+    is_section = any(isinstance(one, type) and issubclass(one, BaseModel) for one in kinds)
+    return is_section or origin is dict
 
 
 class FileContents(PydanticBaseSettingsSource):

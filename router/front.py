@@ -1,4 +1,4 @@
-"""What stands before the data port's application, as it is configured; without any of it nothing does."""
+"""What stands between clients and the ports' applications, as it is configured; without any of it nothing does."""
 
 from starlette.types import ASGIApp
 
@@ -6,6 +6,7 @@ from router.client_keys import ClientKeys
 from router.config import RouterConfig
 from router.data_app import DataApp
 from router.key_gate import KeyGate
+from router.server_certificate import ServerCertificate
 
 
 def client_keys(config: RouterConfig, now: float) -> ClientKeys | None:
@@ -19,3 +20,9 @@ def client_keys(config: RouterConfig, now: float) -> ClientKeys | None:
 def front_of(app: DataApp, keys: ClientKeys | None) -> ASGIApp:
     """The application that clients meet."""
     return app if keys is None else KeyGate(app, keys)
+
+
+def server_certificates(config: RouterConfig) -> dict[str, ServerCertificate]:
+    """By the names of the ports that speak TLS."""
+    chosen = {"data": config.tls, "control": config.control_tls}
+    return {name: ServerCertificate(tls) for name, tls in chosen.items() if tls is not None}

@@ -313,7 +313,8 @@ class FrontDoorProtocol(HeadReader):
             cycle.message_event.set()
         self._is_deaf = True
         self.transport.write(bare_refusal(REFUSALS[end]))
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS has no such half
+            self.transport.write_eof()
         self._linger(self.loop.time())
 
     def _close_after_answers(self) -> None:

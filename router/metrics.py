@@ -24,6 +24,7 @@ from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
 from router.registry import Registry
+from router.server_certificate import Reload, ServerCertificate
 from router.shelf import PromptShelf
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
@@ -55,6 +56,7 @@ class MetricSources:
     memo: TokenMemo | None = None
     shelf: PromptShelf | None = None
     keys: ClientKeys | None = None
+    certificates: Mapping[str, ServerCertificate] = field(default_factory=dict)
 
 
 class RouterCollector(Collector):
@@ -149,6 +151,13 @@ class RouterCollector(Collector):
             for port, guard in guards.items()
             for why, count in guard.ended.items()
         ]
+        reloads = [
+            ((port, str(how)), one.reloads[how])
+            for port, one in self._sources.certificates.items()
+            for how in Reload
+        ]
+        text = "Certificates of ports that were read again."
+        yield counter("certificate_reloads", text, ("port", "outcome"), reloads)
         yield counter(
             "connections_ended", "Connections that were given up.", ("port", "reason"), ended
         )

@@ -5,8 +5,10 @@ Signals are not the servers' business: the service stops them in its own order.
 
 import asyncio
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import uvicorn
@@ -49,7 +51,34 @@ def address_of(sock: socket.socket) -> str:
 
 
 class PortServer(uvicorn.Server):
-    """A server that leaves signals alone; ``should_exit`` stops it."""
+    """A server that leaves signals alone; ``should_exit`` stops it.
+
+    Args:
+        handshake_s: within which a client must have finished its TLS handshake.
+    """
+
+    def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
+        super().__init__(config)
+        self._handshake_s = handshake_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections. The base does it likewise, but has no bound for handshakes of its own."""
+        loop = asyncio.get_running_loop()
+        config, tls = self.config, self.config.ssl
+        make = partial(
+            cast("Callable[..., asyncio.Protocol]", config.http_protocol_class),
+            config,
+            self.server_state,
+            self.lifespan.state,
+        )
+        handshake_s = None if tls is None else self._handshake_s
+        self.servers = [
+            await loop.create_server(
+                make, sock=sock, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake_s
+            )
+            for sock in sockets or ()
+        ]
+        self.started = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -72,7 +101,9 @@ class PortServer(uvicorn.Server):
         self.force_exit = True
 
 
-def make_server(app: ASGIApp, guard: ConnectionGuard, *, grace_s: float) -> PortServer:
+def make_server(
+    app: ASGIApp, guard: ConnectionGuard, *, grace_s: float, tls: ssl.SSLContext | None = None
+) -> PortServer:
     """A server for one ASGI application; headers of answers are the application's alone."""
     return PortServer(
         uvicorn.Config(
@@ -86,5 +117,7 @@ def make_server(app: ASGIApp, guard: ConnectionGuard, *, grace_s: float) -> Port
             date_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=max(1, round(grace_s)),
-        )
+            ssl_context_factory=None if tls is None else lambda _config, _make: tls,
+        ),
+        guard.limits.head_s,
     )

@@ -47,7 +47,7 @@ from router.engine_tokens import EngineTokens
 from router.exchange import Relay
 from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
-from router.front import client_keys, front_of
+from router.front import client_keys, front_of, server_certificates
 from router.hops import new_hops
 from router.metrics import MetricSources
 from router.metrics_app import MetricsApp
@@ -59,6 +59,7 @@ from router.ports import PortServer, address_of, listen, make_server
 from router.probe import open_prober
 from router.prompt_reader import PromptReader
 from router.registry import Brains, Registry
+from router.server_certificate import CertificateWatch
 from router.shelf import PromptShelf
 from router.sibling import Siblings
 from router.stop_signal import StopSignal
@@ -96,7 +97,8 @@ async def serve(config: RouterConfig) -> None:
         stop = stack.enter_context(StopSignal())
         router = await stack.enter_async_context(_router(config))
         for name, sock in sockets.items():
-            logger.info("%s port at http://%s", name, address_of(sock))
+            scheme = "http" if router.servers[name].config.ssl_context_factory is None else "https"
+            logger.info("%s port at %s://%s", name, scheme, address_of(sock))
         if not config.worker_tls.verify:
             logger.warning("worker_tls.verify is false: certificates of workers are not checked")
         if not config.workers:
@@ -117,6 +119,7 @@ class _Router:
     bootstrap: Bootstrap
     watcher: Watcher
     ticker: Ticker
+    certificates: CertificateWatch
     servers: Mapping[str, PortServer]
 
 
@@ -174,6 +177,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         }
         ticker = Ticker(parts)
         keys = client_keys(config, time.monotonic())
+        certificates = server_certificates(config)
         guards = {port: ConnectionGuard(connection_limits(config)) for port in config.addresses()}
         metrics = MetricSources(
             counters,
@@ -188,6 +192,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             memo=memo,
             shelf=shelf,
             keys=keys,
+            certificates=certificates,
         )
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
@@ -211,8 +216,14 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             bootstrap,
             watcher,
             ticker,
+            CertificateWatch(certificates),
             {
-                name: make_server(apps[name], guard, grace_s=grace_s.get(name, 1.0))
+                name: make_server(
+                    apps[name],
+                    guard,
+                    grace_s=grace_s.get(name, 1.0),
+                    tls=certificates[name].context if name in certificates else None,
+                )
                 for name, guard in guards.items()
             },
         )
@@ -250,6 +261,7 @@ async def _run_parts(
         "the watcher of workers": router.watcher.run(),
         "the bootstrap from siblings": router.bootstrap.run(),
         "the ticker": router.ticker.run(),
+        "the watch of certificates": router.certificates.run(),
     }
     async with asyncio.TaskGroup() as group:
         background = [group.create_task(_whole(name, part)) for name, part in parts.items()]

@@ -6,26 +6,15 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
-from router.causes import cause_of
-
-
-def _readable(value: Path) -> Path:
-    try:
-        value.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{value} cannot be read: {cause_of(error)}") from error
-    return value
+from router.tls_identity import ReadableFile, identify, readable
 
 
 def _authorities(value: Path) -> Path:
     try:
-        ssl.create_default_context(cafile=_readable(value))
+        ssl.create_default_context(cafile=readable(value))
     except ssl.SSLError as error:
         raise ValueError(f"{value} holds no certificates in PEM") from error
     return value
-
-
-_File = Annotated[Path, AfterValidator(_readable)]
 
 
 class WorkerTls(BaseModel):
@@ -44,8 +33,8 @@ class WorkerTls(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ca_file: Annotated[Path, AfterValidator(_authorities)] | None = None
-    cert_file: _File | None = None
-    key_file: _File | None = None
+    cert_file: ReadableFile | None = None
+    key_file: ReadableFile | None = None
     verify: bool = True
 
     @model_validator(mode="after")
@@ -75,24 +64,4 @@ class WorkerTls(BaseModel):
         """
         if self.cert_file is None:
             return
-        key_file = self.key_file or self.cert_file
-        try:
-            context.load_cert_chain(self.cert_file, key_file, password=_no_passphrase)
-        except (OSError, ValueError) as error:
-            is_mismatch = isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"
-            raise ValueError(_words(self.cert_file, key_file, is_mismatch=is_mismatch)) from error
-
-
-def _no_passphrase() -> str:
-    """Asked for where a key has one; without this OpenSSL would ask on the terminal."""
-    return ""
-
-
-def _words(cert_file: Path, key_file: Path, *, is_mismatch: bool) -> str:
-    if is_mismatch:
-        return f"key_file: {key_file} is not the key of {cert_file}"
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cert_file)
-    except ssl.SSLError:
-        return f"cert_file: {cert_file} holds no certificate in PEM"
-    return f"key_file: {key_file} holds no private key in PEM without a passphrase"
+        identify(context, self.cert_file, self.key_file or self.cert_file)

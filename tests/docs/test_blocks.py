@@ -48,8 +48,9 @@ def load(contents: dict[str, Any], file: Path) -> None:
     """Load a router's configuration; its tokenizers and its certificates are taken to be there."""
     for name in contents.get("tokenizers", {}):
         contents["tokenizers"][name] = str(bundled_model_dir())
-    for name in contents.get("worker_tls", {}).keys() & CERTIFICATES.keys():
-        contents["worker_tls"][name] = str(ROOT / "tests" / "data" / "tls" / CERTIFICATES[name])
+    for section in ("worker_tls", "tls", "control_tls"):
+        for name in contents.get(section, {}).keys() & CERTIFICATES.keys():
+            contents[section][name] = str(ROOT / "tests" / "data" / "tls" / CERTIFICATES[name])
     file.write_text(yaml.safe_dump(contents), encoding="utf-8")
     load_config(file, {}, {})
 

@@ -78,8 +78,8 @@ def test_probes_ask_the_data_port() -> None:
     assert router["ports"] == [{"name": "http", "containerPort": 9000}]
     paths = {name: router[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")}
     assert paths == {
-        "liveness": {"path": "/health", "port": "http"},
-        "readiness": {"path": "/ready", "port": "http"},
+        "liveness": {"path": "/health", "port": "http", "scheme": "HTTP"},
+        "readiness": {"path": "/ready", "port": "http", "scheme": "HTTP"},
     }
 
 
@@ -107,6 +107,15 @@ def test_the_workers_token_comes_from_a_secret() -> None:
 
 
 EXPOSED = {"expose": True, "tokenSecret": "kvroute-token"}
+
+
+def test_probes_speak_tls_where_the_port_does() -> None:
+    for config, scheme in (({}, "HTTP"), ({"tls": {"cert_file": "/tls/tls.crt"}}, "HTTPS")):
+        router = container(render({"config": config}))
+        probes = [
+            router[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
+        ]
+        assert [probe["scheme"] for probe in probes] == [scheme] * 3
 
 
 def test_metrics_have_a_port_of_their_own_where_it_is_wanted() -> None:

@@ -59,10 +59,21 @@ class Prompt:
     Attributes:
         tokens: packed ids of the whole prompt, or of what comes before its first image (``is_cut``): its
             blocks count like any others, and what the engine reports of the rest proves nothing.
+        is_approximate: ``tokens`` stand for those of the prompt, which are not known: what engines announce and
+            report has nothing to do with them.
         model: the model's own name; what else a request may call it is resolved by whoever asks.
     """
 
-    __slots__ = ("_blocks", "_keys", "adapter", "is_cut", "model", "salt", "tokens")
+    __slots__ = (
+        "_blocks",
+        "_keys",
+        "adapter",
+        "is_approximate",
+        "is_cut",
+        "model",
+        "salt",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -72,7 +83,9 @@ class Prompt:
         salt: str | None = None,
         *,
         is_cut: bool = False,
+        is_approximate: bool = False,
     ) -> None:
+        self.is_approximate = is_approximate
         self.tokens = tokens
         self.model = model
         self.adapter = bounded_name(adapter)

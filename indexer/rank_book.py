@@ -207,7 +207,7 @@ class RankBook:
         blocks = self.blocks(prompt)
         cached = None if cached_tokens is None else cached_tokens // blocks.block_size
         dispatch = self.dispatches.end(blocks, cached, decided_at, now)
-        if blocks.block_size != at_decision.block_size:
+        if blocks.block_size != at_decision.block_size or prompt.is_approximate:
             return
         self.owed.serve(blocks, cached_tokens, at_decision, decided_at, now, is_cut=prompt.is_cut)
         if cached_tokens is None or cached is None:

@@ -1,5 +1,6 @@
 """From request body to token ids, as the engine makes them: view, render, tokenize."""
 
+from prompt.approximate import approximate_tokens
 from prompt.bundled import BUNDLED_MODEL_NAME, bundled_model_dir
 from prompt.errors import (
     MalformedRequestError,
@@ -41,6 +42,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerChoice",
     "api_of_path",
+    "approximate_tokens",
     "bundled_model_dir",
     "chunk_names",
     "computes_whole_prompt",

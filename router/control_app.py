@@ -280,7 +280,11 @@ async def _dry_run(
     decision = parts.fleet.planner.explain(
         question, parts.fleet.clock(), all_candidates=all_candidates
     )
-    of_prompt = {"unrouted_by": _reason(read), "is_cut": read.is_cut}
+    of_prompt = {
+        "unrouted_by": _reason(read),
+        "is_cut": read.is_cut,
+        "is_approximate": read.is_approximate,
+    }
     return orjson.dumps(decision_record(decision) | of_prompt)
 
 

@@ -60,6 +60,7 @@ class DataCounters:
         retries: by ``RetryReason``.
         unrouted: requests on routed paths that were placed by load alone, by reason.
         asked: prompts that an engine was to tokenize: ``kept`` from before, ``asked`` for, ``failed`` of these.
+        approximate_prompts: requests placed by stand-ins for their tokens.
         cut_prompts: requests placed by what comes before their first image.
         broken_streams: answers that broke off after they had begun.
         predicted_cached_tokens, reported_cached_tokens, reported_prompt_tokens: over the answers in
@@ -72,6 +73,7 @@ class DataCounters:
         self.retries: Counter[str] = Counter()
         self.unrouted: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
+        self.approximate_prompts = 0
         self.cut_prompts = 0
         self.body_too_large = 0
         self.overloaded = 0

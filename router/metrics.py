@@ -122,6 +122,11 @@ class RouterCollector(Collector):
                 "Requests placed by what comes before their first image.",
                 data.cut_prompts,
             ),
+            (
+                "approximate_prompts",
+                "Requests placed by what the router remembers of alike texts, for want of tokens.",
+                data.approximate_prompts,
+            ),
             ("body_too_large", "Requests refused for their size: 413.", data.body_too_large),
             ("overloaded", "Requests refused for want of room: 429.", data.overloaded),
             ("broken_answers", "Answers that broke off after they had begun.", data.broken_streams),

@@ -19,6 +19,7 @@ from prompt import (
     NoTokensReason,
     PromptTokens,
     RequestView,
+    approximate_tokens,
     view_request,
 )
 from protocol import TokenBytes
@@ -49,6 +50,7 @@ class PromptModelSource(Protocol):
         """By the name that a request uses; a request without one means the only model there is."""
 
 
+_WITHOUT_TOKENIZER = frozenset({NoTokensReason.NO_TOKENIZER, NoTokensReason.NOT_TOKENIZED})
 _UNKNOWN_MODEL = GivenIds(reads_transferred=False)
 
 
@@ -60,6 +62,7 @@ class ReadRequest(NamedTuple):
         tokens: None where the request goes by load alone.
         is_cut: these are the tokens before the prompt's first image, not all of them.
         timing_us: microseconds by stage.
+        is_approximate: these only stand for the prompt's tokens, which are not known.
         body: what goes on in place of the client's; None where that does.
     """
 
@@ -69,6 +72,7 @@ class ReadRequest(NamedTuple):
     unrouted: str | None = None
     is_cut: bool = False
     body: bytes | None = None
+    is_approximate: bool = False
 
 
 class PromptReader:
@@ -76,6 +80,7 @@ class PromptReader:
 
     Args:
         asked: makes tokens where no tokenizer is known; None for nobody.
+        approximates: places prompts without tokens by stand-ins for them.
         takes_ids: whether engines of a model are given the tokens of chats; None where none is.
     """
 
@@ -86,7 +91,10 @@ class PromptReader:
         counters: DataCounters,
         asked: EngineTokens | None = None,
         takes_ids: Callable[[str | None], bool] | None = None,
+        *,
+        approximates: bool = False,
     ) -> None:
+        self._approximates = approximates
         self._takes_ids = takes_ids
         self._models = models
         self._asked = asked
@@ -108,6 +116,7 @@ class PromptReader:
         if found.unrouted is not None and api is not Api.OTHER:
             self._counters.unrouted[found.unrouted] += 1
         self._counters.cut_prompts += found.is_cut
+        self._counters.approximate_prompts += found.is_approximate
         return found
 
     async def read_body(self, api: Api, body: bytes) -> ReadRequest:
@@ -122,7 +131,9 @@ class PromptReader:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._executor, self.read_now, api, body)
         if found.unrouted is NoTokensReason.NO_TOKENIZER and self._asked is not None:
-            return await _ask(self._asked, found)
+            found = await _ask(self._asked, found)
+        if self._approximates and found.unrouted in _WITHOUT_TOKENIZER:
+            return _approximated(found)
         return found
 
     def read_now(self, api: Api, body: bytes) -> ReadRequest:
@@ -170,3 +181,12 @@ async def _ask(asked: EngineTokens, found: ReadRequest) -> ReadRequest:
     except NoTokensError as error:
         return found._replace(unrouted=error.reason)
     return ReadRequest(found.view, prompt.tokens, {"tokenize": prompt.tokenize_us})
+
+
+def _approximated(found: ReadRequest) -> ReadRequest:
+    """What was read, with stand-ins for its tokens if it has any."""
+    assert found.view is not None
+    tokens = approximate_tokens(found.view)
+    if tokens is None:
+        return found
+    return ReadRequest(found.view, tokens, is_approximate=True)

@@ -40,7 +40,8 @@ def plan_request(
         max_output_tokens=None if limit is None else min(limit, _MAX_OUTPUT_TOKENS),
         is_streaming=view.is_streaming,
         timing_us=read.timing_us,
-        is_cut=read.is_cut,
+        is_cut=read.is_cut or read.is_approximate,
+        is_approximate=read.is_approximate,
         is_recomputed=computes_whole_prompt(view),
         session=_cut(view.session_id or session or _named_otherwise(view)),
     )

@@ -152,7 +152,14 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         asked, prover = _asking(config, shelf, route, counters)
         times = WatchTimes(config.health.interval_s, config.health.refresh_s)
         watcher = Watcher(registry, shelf, prober, times, Random(), prover=prover)
-        reader = PromptReader(shelf, executor, counters, asked, _takes_ids(config, shelf))
+        reader = PromptReader(
+            shelf,
+            executor,
+            counters,
+            asked,
+            _takes_ids(config, shelf),
+            approximates=config.prompts.approximates,
+        )
         relay = Relay(
             planner,
             upstream,
@@ -324,7 +331,13 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def _shelf(config: RouterConfig, memo: TokenMemo) -> PromptShelf:
     cache = config.prompts.hub_cache or default_hub_cache(os.environ, Path.home())
-    return PromptShelf(config.tokenizers, config.tokenizer_backend, hub_cache=cache, memo=memo)
+    return PromptShelf(
+        config.tokenizers,
+        config.tokenizer_backend,
+        hub_cache=cache,
+        memo=memo,
+        approximates=config.prompts.approximates,
+    )
 
 
 def _asking(

@@ -4,6 +4,7 @@
     engine       the directory that the engine names, if it is here and loads
     hub          the model that the engine names, from a local hub cache
     asked        engines of the model tokenize for others: each prompt is asked about (`engine_tokens`)
+    approximate  requests of this model are placed by what the router remembers of alike texts
     none         requests of this model go by load alone; the reason is shown
 
 An engine that tokenizes for others also proves the rungs above when it is learned: where it makes other tokens than
@@ -45,6 +46,7 @@ class Rung(StrEnum):
     ENGINE = "engine"
     HUB = "hub"
     ASKED = "asked"
+    APPROXIMATE = "approximate"
     NONE = "none"
 
 
@@ -68,8 +70,11 @@ class PromptShelf:
         *,
         hub_cache: Path | None = None,
         memo: TokenMemo | None = None,
+        approximates: bool = False,
     ) -> None:
-        """``hub_cache``: where models are looked for by their hub id; None for nowhere."""
+        """``hub_cache``: where models are looked for by their hub id; None for nowhere. ``approximates``: what has no
+        tokens is not placed by load alone."""
+        self._last_rung = Rung.APPROXIMATE if approximates else Rung.NONE
         self._configured = dict(configured)
         self._hub_cache = hub_cache
         self._models = PromptModels(tokenizer=tokenizer_backend, memo=memo)
@@ -140,7 +145,7 @@ class PromptShelf:
         if found.model is not None and difference is None:
             return found
         is_asked = any(spec.model == model and self._takes_texts(spec) for spec in self._specs)
-        rung = Rung.ASKED if is_asked else Rung.NONE
+        rung = Rung.ASKED if is_asked else self._last_rung
         return Shelved(rung, directory=found.directory, detail=difference or found.detail)
 
     def differences(self) -> list[Difference]:

@@ -47,6 +47,7 @@ class PlanRequest(NamedTuple):
         model: as the request names it; None where it names none.
         tokens: the prompt as the engine will see it; None routes on load alone.
         is_cut: there are only those before its first image; how many follow is not known.
+        is_approximate: ``tokens`` only stand for those of the prompt (`prompt.approximate`).
         is_recomputed: the engine computes the whole prompt, whatever it has cached of it: its reuse proves nothing.
         max_output_tokens: as asked for; None where it is not bounded.
         excluded: ranks that have failed this request.
@@ -71,6 +72,7 @@ class PlanRequest(NamedTuple):
     is_recomputed: bool = False
     session: str | None = None
     client: str | None = None
+    is_approximate: bool = False
 
 
 class Plan(NamedTuple):

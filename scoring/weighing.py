@@ -39,6 +39,7 @@ class TimedPrompt(Prompt):
             resolution.adapter,
             request.cache_salt,
             is_cut=request.is_cut,
+            is_approximate=request.is_approximate,
         )
         self.is_recomputed = request.is_recomputed
         self._timer = timer
@@ -130,13 +131,14 @@ class Scale:
 def _eligible(weighing: Weighing) -> list[RankRow]:
     """Ranks that may be chosen; the others of the model go to ``excluded``."""
     tried, length = weighing.request.excluded, weighing.prompt_tokens
+    is_guess = weighing.request.is_approximate
     eligible: list[RankRow] = []
     for row in weighing.resolution.rows:
         entry = row.entry
         reason = entry.blocked
         if reason is None and tried and row.rank in tried:
             reason = Exclusion.ALREADY_TRIED
-        if reason is None and length is not None:
+        if reason is None and length is not None and not is_guess:
             longest = entry.spec.max_model_len
             if longest is not None and length > longest:
                 reason = Exclusion.PROMPT_TOO_LONG

@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 from prompt import Api, PromptModel, RequestView, view_request
 from prompt.tokenizer import unpack_tokens
+from worker.adapters import Adapter
 from worker.api_error import ApiError, bad_request
 from worker.config import WorkerConfig
 from worker.flavour import Flavour
@@ -63,6 +64,7 @@ class CallReader:
     def __init__(self, config: WorkerConfig, model: PromptModel) -> None:
         self._config = config
         self._model = model
+        self._adapters = config.adapters
 
     async def read(self, api: Api, body: bytes, headers: Mapping[str, str]) -> Call:
         """Read one request; a long body is rendered and tokenized in a thread.
@@ -72,6 +74,7 @@ class CallReader:
         """
         view = view_request(api, body)
         self._check_fields(view)
+        adapter = self._adapter(view)
         max_new_tokens = _max_new_tokens(view)
         if len(body) > _INLINE_BODY_BYTES:
             prompt = await asyncio.to_thread(self._prompt, view)
@@ -84,14 +87,14 @@ class CallReader:
             own_id,
             prompt,
             max_new_tokens,
-            extra_key=self._extra_key(view),
+            extra_key=self._extra_key(view, adapter),
             cache_salt=_unicode(view.cache_salt, "cache_salt"),
             session_id=self._session_id(view, headers),
             priority=_priority(view),
         )
         return Call(
             view,
-            self._config.model_name,
+            self._config.model_name if adapter is None else adapter.name,
             request,
             client_id,
             _ID_PREFIX[api] + client_id,
@@ -99,11 +102,33 @@ class CallReader:
             self._rank(view, headers),
         )
 
-    def _extra_key(self, view: RequestView) -> str | None:
-        """A namespace of SGLang's; vLLM knows no such field, and ignores it."""
+    def _extra_key(self, view: RequestView, adapter: Adapter | None) -> str | None:
+        """A namespace of SGLang's, and an adapter's; vLLM knows no such field, and ignores it."""
         if self._config.engine is Flavour.VLLM:
             return None
-        return _unicode(_text(view, "extra_key"), "extra_key")
+        own = _unicode(_text(view, "extra_key"), "extra_key")
+        return own if adapter is None else adapter.extra_key(own)
+
+    def _adapter(self, view: RequestView) -> Adapter | None:
+        """The adapter that the request names as its model, alone or behind it, or else as its path.
+
+        Raises:
+            ApiError: there is no such model, or adapter.
+        """
+        name, own = view.body.get("model"), self._config.model_name
+        if view.api is not Api.GENERATE and "model" in view.body and name != own:
+            base, _, behind = str(name).partition(":")
+            found = self._adapters.get(behind if behind and base == own else str(name))
+            if found is None:
+                message = f"The model `{name}` does not exist."
+                raise ApiError(HTTPStatus.NOT_FOUND, message, "model")
+            return found
+        path = _text(view, "lora_path")
+        if path is None or self._config.engine is Flavour.VLLM:
+            return None
+        if path not in self._adapters:
+            raise bad_request(f"The LoRA adapter `{path}` is not loaded.", "lora_path")
+        return self._adapters[path]
 
     def _session_id(self, view: RequestView, headers: Mapping[str, str]) -> str | None:
         """Of the body; for vLLM, of a header too."""
@@ -120,10 +145,6 @@ class CallReader:
 
     def _check_fields(self, view: RequestView) -> None:
         """Refuse what would be answered wrongly; fields that only shape the sampling are ignored."""
-        name = self._config.model_name
-        if view.api is not Api.GENERATE and view.body.get("model", name) != name:
-            message = f"The model `{view.body['model']}` does not exist."
-            raise ApiError(HTTPStatus.NOT_FOUND, message, "model")
         if view.body.get("n") not in (None, 1):
             raise bad_request("Only one answer a request is served: n must be 1.", "n")
         if not isinstance(view.body.get("stream", False), bool | None):

@@ -4,22 +4,34 @@ Sizes are tokens, durations seconds of the engine's own clock, which runs ``spee
 the wall's. Unknown fields are an error, and an error names the field.
 """
 
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from worker.adapters import Adapter, parse_adapters
 from worker.blocks import BlockConfig, VllmRelease
 from worker.engine_settings import EngineSettings
 from worker.flavour import OWN_FIELDS, Flavour
 from worker.mooncake_address import MOONCAKE_PREFIX, MooncakeAddress
 from worker.prefetch import PrefetchLimits, PrefetchPolicy
-from worker.tree import EvictionPolicy, TreeConfig, WritePolicy
+from worker.tree import EvictionPolicy, HashFormat, HostMode, TreeConfig, WritePolicy
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DIRECTORY_PREFIX = "dir:"
+
+
+class SpeculativeAlgorithm(StrEnum):
+    """How SGLang drafts tokens: those of its algorithms whose cache pages hold overlapping pairs. Tokens come out as
+    fast as without."""
+
+    EAGLE = "EAGLE"
+    EAGLE3 = "EAGLE3"
+    FROZEN_KV_MTP = "FROZEN_KV_MTP"
 
 
 class EngineRates(BaseModel):
@@ -81,6 +93,13 @@ class WorkerConfig(BaseModel):
         prefetch_timeout_base_s: of the policy ``timeout``.
         prefetch_timeout_s_per_1k_tokens: added to it for each 1,024 tokens.
         mute_refill_events: leave out the stores of storage refills, and nothing else.
+        hicache_host_memory_mode: ``cache``, or ``buffer_only``: host memory only stages what goes to storage and
+            comes from it, so that nothing is ever announced on it; needs a storage, and no ``write_back``.
+        speculative_algorithm: pages, their hashes and the events are of overlapping token pairs; None = of tokens.
+        kv_events_format: of the hashes on the wire, as in SGLang's ``kv_events_config``: ``dynamo`` puts every
+            extra key and salt into them.
+        lora_paths: adapters, each as ``NAME=PATH``. Requests name one as ``model``, as ``MODEL:NAME``, or
+            in ``lora_path``; its pages are a namespace of their own.
         dp_size: ranks, each with an engine, a cache and a publisher of its own.
         max_running: requests in a decode batch, a rank.
         max_waiting: requests queued, a rank; one more is answered 503.
@@ -128,6 +147,10 @@ class WorkerConfig(BaseModel):
     prefetch_timeout_base_s: float = Field(default=1.0, ge=0)
     prefetch_timeout_s_per_1k_tokens: float = Field(default=0.25, ge=0)
     mute_refill_events: bool = False
+    hicache_host_memory_mode: HostMode = HostMode.CACHE
+    speculative_algorithm: SpeculativeAlgorithm | None = None
+    kv_events_format: HashFormat = HashFormat.DEFAULT
+    lora_paths: tuple[str, ...] = ()
 
     dp_size: int = Field(default=1, ge=1, le=64)
     max_running: int = Field(default=64, ge=1, le=4_096)
@@ -153,6 +176,12 @@ class WorkerConfig(BaseModel):
             MooncakeAddress.parse(value)
         elif value not in ("none", "memory") and not is_directory:
             raise ValueError("none, memory, dir:PATH or mooncake://HOST:PORT")
+        return value
+
+    @field_validator("lora_paths")
+    @classmethod
+    def _adapters_are_named(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_adapters(value)
         return value
 
     @model_validator(mode="after")
@@ -184,6 +213,21 @@ class WorkerConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _modes_fit(self) -> Self:
+        if self.model_name in self.adapters:
+            raise ValueError("lora_paths: an adapter has the name of the model")
+        if self.kv_events_format is not HashFormat.DEFAULT and self.events_port is None:
+            raise ValueError("kv_events_format: needs events_port")
+        if self.hicache_host_memory_mode is HostMode.BUFFER_ONLY:
+            if self.storage == "none":
+                raise ValueError("hicache_host_memory_mode: buffer_only needs storage")
+            if self.write_policy is WritePolicy.WRITE_BACK:
+                raise ValueError("write_policy: write_back has no host tier in buffer_only")
+            if self.mute_refill_events:
+                raise ValueError("mute_refill_events: buffer_only refills no host tier")
+        return self
+
+    @model_validator(mode="after")
     def _ports_fit(self) -> Self:
         first, second = self.events_port, self.replay_port
         for name, port in (("events_port", first), ("replay_port", second)):
@@ -200,6 +244,11 @@ class WorkerConfig(BaseModel):
         """Longest prompt and answer together."""
         return self.gpu_tokens if self.max_model_len is None else self.max_model_len
 
+    @property
+    def adapters(self) -> Mapping[str, Adapter]:
+        """By name."""
+        return parse_adapters(self.lora_paths)
+
     def tree_config(self) -> TreeConfig:
         """The tree core of one rank."""
         return TreeConfig(
@@ -210,8 +259,12 @@ class WorkerConfig(BaseModel):
             write_through_threshold=self.write_through_threshold,
             load_back_threshold=self.load_back_threshold,
             eviction_policy=self.eviction_policy,
+            host_mode=self.hicache_host_memory_mode,
+            hash_format=self.kv_events_format,
+            is_eagle=self.speculative_algorithm is not None,
             announce_refills=not self.mute_refill_events,
             events_enabled=self.events_port is not None,
+            adapters={adapter.id: name for name, adapter in self.adapters.items()},
         )
 
     def block_config(self) -> BlockConfig | None:

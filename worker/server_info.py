@@ -51,10 +51,15 @@ class WorkerIdentity:
             "max_total_num_tokens": config.gpu_tokens,
             "enable_hierarchical_cache": config.host_tokens is not None,
             "hicache_write_policy": config.write_policy,
+            "hicache_host_memory_mode": config.hicache_host_memory_mode,
             "hicache_storage_backend": _backend(config.storage),
             "hicache_storage_backend_extra_config": self._storage_config(),
             "hicache_storage_prefetch_policy": config.prefetch_policy,
+            "speculative_algorithm": config.speculative_algorithm,
+            "enable_lora": bool(config.lora_paths),
+            "lora_paths": [adapter.server_info() for adapter in config.adapters.values()] or None,
             "version": ENGINE_VERSION,
+            "kv_events_config": self._kv_events_config(),
             "kv_events": self._kv_events(),
             "kvroute_worker": config.model_dump(mode="json"),
         }
@@ -82,7 +87,11 @@ class WorkerIdentity:
             "parent": None,
             "max_model_len": self.config.context_tokens,
         }
-        return {"object": "list", "data": [model]}
+        adapters = [
+            model | {"id": name, "root": adapter.path, "parent": self.config.model_name}
+            for name, adapter in self.config.adapters.items()
+        ]
+        return {"object": "list", "data": [model, *adapters]}
 
     def model_info(self) -> dict[str, Any]:
         """The answer of ``/get_model_info``."""
@@ -116,6 +125,23 @@ class WorkerIdentity:
         if host in _WILDCARDS:
             return f"tcp://*:{port}"
         return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+    def _kv_events_config(self) -> str | None:
+        """As SGLang's flag of the same name has it: JSON; None where nothing is published."""
+        if self.events_port is None:
+            return None
+        fields: dict[str, object] = {
+            "publisher": "zmq",
+            "endpoint": self._endpoint(self.events_port),
+            "bind": True,
+            "buffer_steps": self.config.buffer_steps,
+            "hwm": self.config.events_hwm,
+            "topic": self.config.topic,
+            "format": self.config.kv_events_format,
+        }
+        if self.replay_port is not None:
+            fields["replay_endpoint"] = self._endpoint(self.replay_port)
+        return json.dumps(fields)
 
     def _kv_events(self) -> dict[str, Any] | None:
         """How to subscribe; None where nothing is published.

@@ -13,11 +13,11 @@ from kvroute.running import fail, listen_words, refuse, run_service
 from kvroute.usage_faults import flag_complaints
 from prompt import PromptModelError
 from worker.blocks import VllmRelease
-from worker.config import WorkerConfig
+from worker.config import SpeculativeAlgorithm, WorkerConfig
 from worker.flavour import Flavour
 from worker.prefetch import PrefetchPolicy
 from worker.service import StorageUnusableError, serve_worker
-from worker.tree import WritePolicy
+from worker.tree import HashFormat, HostMode, WritePolicy
 
 
 def register(app: typer.Typer) -> None:
@@ -78,6 +78,21 @@ def worker(
         bool,
         typer.Option("--mute-refill-events", help="Leave out the events of refills from storage."),
     ] = False,
+    hicache_host_memory_mode: Annotated[
+        HostMode | None,
+        _flag("hicache_host_memory_mode", "Host memory keeps pages, or only stages them."),
+    ] = None,
+    speculative_algorithm: Annotated[
+        SpeculativeAlgorithm | None,
+        _flag("speculative_algorithm", "Pages and events of token pairs. [default: of tokens]"),
+    ] = None,
+    kv_events_format: Annotated[
+        HashFormat | None, _flag("kv_events_format", "Of SGLang's hashes on the wire.")
+    ] = None,
+    lora_paths: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PATH", help="A LoRA adapter of SGLang, by its name; repeat."),
+    ] = None,
     release: Annotated[
         VllmRelease | None, _flag("release", "Of vLLM: what its events and replays look like.")
     ] = None,

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from kvroute.commands.worker import worker_config
-from worker.config import WorkerConfig
+from worker.config import SpeculativeAlgorithm, WorkerConfig
 from worker.flavour import Flavour
 
 
@@ -24,6 +24,12 @@ def test_no_flags_are_the_defaults() -> None:
         ({"no_events": True}, WorkerConfig(events_port=None)),
         ({"no_replay": True}, WorkerConfig(replay_port=None)),
         ({"mute_refill_events": True}, WorkerConfig(mute_refill_events=True)),
+        ({"lora_paths": ["a=/x", "b=/y"]}, WorkerConfig(lora_paths=("a=/x", "b=/y"))),
+        ({"lora_paths": []}, WorkerConfig()),
+        (
+            {"speculative_algorithm": SpeculativeAlgorithm.EAGLE3},
+            WorkerConfig(speculative_algorithm=SpeculativeAlgorithm.EAGLE3),
+        ),
         ({"log_level": "debug", "no_events": False}, WorkerConfig()),
         (
             {"engine": Flavour.VLLM, "byte_hashes": True, "offload_tokens": 4_096},

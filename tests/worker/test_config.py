@@ -6,6 +6,9 @@ from pydantic import ValidationError
 from protocol import DEFAULT_ENGINE_MODEL
 from worker.config import EngineRates, WorkerConfig
 from worker.flavour import OWN_FIELDS, Flavour
+from worker.tree import HashFormat, HostMode
+
+STAGING: dict[str, object] = {"hicache_host_memory_mode": "buffer_only", "storage": "memory"}
 
 
 def test_defaults_are_a_small_engine() -> None:
@@ -47,6 +50,24 @@ def test_defaults_are_a_small_engine() -> None:
         ({"engine": "vllm", "offload_blocks": 2}, "offload_blocks"),
         ({"engine": "vllm", "self_describing_offload": True}, "self_describing_offload"),
         ({"engine": "vllm", "offload_tokens": 100, "offload_blocks": 2}, "offload_tokens"),
+        ({"hicache_host_memory_mode": "none"}, "hicache_host_memory_mode"),
+        ({"hicache_host_memory_mode": "buffer_only"}, "hicache_host_memory_mode"),
+        (STAGING | {"write_policy": "write_back"}, "write_policy"),
+        (STAGING | {"mute_refill_events": True}, "mute_refill_events"),
+        (STAGING | {"host_tokens": None}, "storage"),
+        ({"speculative_algorithm": "NGRAM"}, "speculative_algorithm"),
+        ({"kv_events_format": "array"}, "kv_events_format"),
+        ({"kv_events_format": "dynamo", "events_port": None}, "kv_events_format"),
+        ({"lora_paths": ["a=/x", "a=/y"]}, "lora_paths"),
+        ({"lora_paths": ["=/x"]}, "lora_paths"),
+        ({"lora_paths": ["a="]}, "lora_paths"),
+        ({"lora_paths": ["a:b=/x"]}, "lora_paths"),
+        ({"lora_paths": [f"a{number}=/x" for number in range(65)]}, "lora_paths"),
+        ({"lora_paths": ["m=/x"], "model_name": "m"}, "lora_paths"),
+        ({"engine": "vllm", "speculative_algorithm": "EAGLE"}, "speculative_algorithm"),
+        ({"engine": "vllm", "hicache_host_memory_mode": "buffer_only"}, "hicache_host_memory_mode"),
+        ({"engine": "vllm", "kv_events_format": "dynamo"}, "kv_events_format"),
+        ({"engine": "vllm", "lora_paths": ["a=/x"]}, "lora_paths"),
         ({"byte_hashes": True}, "byte_hashes"),
         ({"release": "0.23"}, "release"),
         ({"offload_tokens": 1_024}, "offload_tokens"),
@@ -74,6 +95,15 @@ def test_a_worker_of_vllm_has_blocks() -> None:
     assert blocks is not None
     assert (blocks.num_blocks, blocks.num_copies) == (65_536 // 16, 10)
     assert WorkerConfig().engine_settings().blocks is None
+
+
+def test_modes_reach_the_tree() -> None:
+    fields = {"speculative_algorithm": "EAGLE", "kv_events_format": "dynamo", "lora_paths": ["a"]}
+    config = WorkerConfig.model_validate(STAGING | fields)
+    tree = config.tree_config()
+    assert (tree.is_eagle, tree.hash_format) == (True, HashFormat.DYNAMO)
+    assert tree.host_mode is HostMode.BUFFER_ONLY
+    assert list(tree.adapters.values()) == ["a"]
 
 
 def test_configuration_is_frozen() -> None:

@@ -55,7 +55,7 @@ class TreeConfig:
         sliding_window: window of a sliding-window component beside full attention; None = none. Not
             together with a host tier.
         is_eagle: pages hold overlapping token pairs.
-        adapters: extra_key → adapter name.
+        adapters: extra_key, or its last 32 characters → adapter name.
     """
 
     page_size: int

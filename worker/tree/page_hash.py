@@ -31,6 +31,7 @@ _STORAGE_SEED = b"sglang-cache-namespace-v1"
 _EVENT_SEED = b"sglang-kv-event-namespace-v1"
 _SALT_SEED = b"sglang-cache-salt-v1\0"
 _WIDE = b"\xff"
+_ADAPTER_ID_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def namespace_of(config: TreeConfig, extra_key: str | None, cache_salt: str | No
     """Namespace of a request: its seeds under the configured hash format."""
     if extra_key is None and cache_salt is None:
         return PLAIN
-    adapter = config.adapters.get(extra_key) if extra_key is not None else None
+    adapter = None if extra_key is None else _adapter(config, extra_key)
     rename_seed = None
     if config.hash_format is HashFormat.DYNAMO:
         rename_seed = _seed(_EVENT_SEED, extra_key, cache_salt)
@@ -80,6 +81,12 @@ def namespace_of(config: TreeConfig, extra_key: str | None, cache_salt: str | No
         event_seed=salt_seed,
         rename_seed=rename_seed,
     )
+
+
+def _adapter(config: TreeConfig, extra_key: str) -> str | None:
+    """Name of the adapter whose id the extra key is, or ends with."""
+    found = config.adapters.get(extra_key)
+    return found or config.adapters.get(extra_key[-_ADAPTER_ID_LENGTH:])
 
 
 def split_pages(tokens: Sequence[int], page_size: int, *, is_eagle: bool = False) -> list[Page]:

@@ -130,3 +130,14 @@ def test_no_namespace_has_no_seed_in_any_format() -> None:
     namespace = namespace_of(config(hash_format=HashFormat.DYNAMO), None, None)
     seeds = (namespace.storage_seed, namespace.event_seed, namespace.rename_seed)
     assert seeds == (None, None, None)
+
+
+@pytest.mark.parametrize("hash_format", HashFormat)
+def test_an_adapter_is_known_at_the_end_of_an_extra_key(hash_format: HashFormat) -> None:
+    """A namespace of its own, that says whose it is."""
+    adapter_id = "0123456789abcdef" * 2
+    config = TreeConfig(4, 64, adapters={adapter_id: "sql"}, hash_format=hash_format)
+    alone, behind = (namespace_of(config, key, None) for key in (adapter_id, "own" + adapter_id))
+    assert (alone.adapter, behind.adapter) == ("sql", "sql")
+    assert alone.rename_seed != behind.rename_seed is not None
+    assert namespace_of(config, adapter_id + "own", None).adapter is None

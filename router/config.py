@@ -12,7 +12,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -35,10 +34,12 @@ from router.config_sources import (
     ConfigError,
     EnvironmentVariables,
     FileContents,
+    listed,
     read_yaml,
     set_by,
     without_nones,
 )
+from router.cors import Cors
 from router.engine_rates import EngineRates
 from router.event_topics import tells_workers_apart
 from router.key_config import MAX_KEYS, ClientKeyEntry
@@ -166,15 +167,6 @@ def _listened_as(entry: WorkerEntry) -> str | None:
     return f"{events.listen} under {events.topic.rstrip('@')!r}"
 
 
-def _listed(value: object) -> object:
-    """A list as an environment variable or flag may spell it: JSON, or comma separated."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        return orjson.loads(value)
-    return [part for part in (part.strip() for part in value.split(",")) if part]
-
-
 class BootstrapConfig(_Section):
     """Routers of the same fleet, whose index this one takes over when it starts.
 
@@ -185,7 +177,7 @@ class BootstrapConfig(_Section):
             where it has to wait, because siblings tell of four workers at a time.
     """
 
-    siblings: Annotated[tuple[WorkerUrl, ...], NoDecode, BeforeValidator(_listed)] = ()
+    siblings: Annotated[tuple[WorkerUrl, ...], NoDecode, BeforeValidator(listed)] = ()
     token: SecretStr | None = None
     timeout_s: Seconds = 10.0
 
@@ -219,6 +211,7 @@ class RouterConfig(BaseSettings):
         control_token: bearer token that the control port asks for.
         tls: of the data port, at `https` then.
         control_tls: likewise, of the control port.
+        cors: which pages of other origins may use the data port.
         metrics_host: address of the metrics port.
         metrics_port: of a port that serves `/metrics` and nothing else, without a token; by default there is none, and
             the control port alone shows metrics.
@@ -250,15 +243,16 @@ class RouterConfig(BaseSettings):
     control_token: SecretStr | None = None
     tls: ListenerTls | None = None
     control_tls: ListenerTls | None = None
+    cors: Cors = Cors()
     metrics_host: str = "127.0.0.1"
     metrics_port: Port | None = None
     keys: Annotated[
         tuple[ClientKeyEntry, ...],
         NoDecode,
-        BeforeValidator(_listed),
+        BeforeValidator(listed),
         Field(max_length=MAX_KEYS),
     ] = ()
-    workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(_listed)] = ()
+    workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(listed)] = ()
     events: EventEndpoints | None = None
     worker_token: SecretStr | None = None
     worker_tls: WorkerTls = WorkerTls()

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+import orjson
 import yaml
 from pydantic import BaseModel
 from pydantic_settings import (
@@ -75,6 +76,15 @@ class EnvironmentVariables(EnvSettingsSource):
         field = self.settings_cls.model_fields.get(head)
         if field is None or (rest and not _has_fields(field.annotation)):
             raise ConfigError(f"{name}: this variable names no field")
+
+
+def listed(value: object) -> object:
+    """A list as an environment variable or flag may spell it: JSON, or comma separated."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return orjson.loads(value)
+    return [part for part in (part.strip() for part in value.split(",")) if part]
 
 
 def set_by(environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

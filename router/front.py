@@ -4,9 +4,12 @@ from starlette.types import ASGIApp
 
 from router.client_keys import ClientKeys
 from router.config import RouterConfig
+from router.cors import Cors, CorsApp
 from router.data_app import DataApp
 from router.key_gate import KeyGate
 from router.server_certificate import ServerCertificate
+
+_WORKERS_SAY = Cors()
 
 
 def client_keys(config: RouterConfig, now: float) -> ClientKeys | None:
@@ -17,9 +20,10 @@ def client_keys(config: RouterConfig, now: float) -> ClientKeys | None:
     return ClientKeys(config.keys, token, now)
 
 
-def front_of(app: DataApp, keys: ClientKeys | None) -> ASGIApp:
+def front_of(app: DataApp, keys: ClientKeys | None, cors: Cors = _WORKERS_SAY) -> ASGIApp:
     """The application that clients meet."""
-    return app if keys is None else KeyGate(app, keys)
+    gate: ASGIApp = app if keys is None else KeyGate(app, keys)
+    return gate if cors.origins is None else CorsApp(gate, cors.origins, cors.max_age_s)
 
 
 def server_certificates(config: RouterConfig) -> dict[str, ServerCertificate]:

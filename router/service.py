@@ -212,7 +212,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
         )
         data_app = DataApp(relay, reader, registry, counters, limits)
         apps: dict[str, ASGIApp] = {
-            "data": front_of(data_app, keys),
+            "data": front_of(data_app, keys, config.cors),
             "control": control_app(control),
             "metrics": MetricsApp(metrics, executor),
         }

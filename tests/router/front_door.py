@@ -16,6 +16,7 @@ from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
 from protocol import Rank
 from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard, ConnectionLimits
+from router.cors import Cors
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.exchange import Relay
@@ -103,6 +104,7 @@ async def front_door(
     max_attempts: int = 3,
     names_worker: bool = True,
     keys: ClientKeys | None = None,
+    cors: Cors | None = None,
 ) -> AsyncIterator[FrontDoor]:
     """Serve a data port before the workers at ``urls``, named w0, w1, …"""
     brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, dp_ranks)
@@ -113,7 +115,7 @@ async def front_door(
             reader = PromptReader(fleet, executor, counters)
             app = DataApp(relay, reader, fleet, counters, limits or DataLimits())
             guard = ConnectionGuard(connections or ConnectionLimits(keep_alive_s=5))
-            async with _listening(front_of(app, keys), guard) as (port, server):
+            async with _listening(front_of(app, keys, cors or Cors()), guard) as (port, server):
                 yield FrontDoor(port, brain, fleet, counters, listener, server, guard, relay)
 
 

@@ -113,7 +113,7 @@ class SequenceCache:
         """Cache the whole pages computed so far; the request goes on."""
         self._finish_load_back(sequence, hold)
         length = self._whole_pages(sequence.computed)
-        if hold.node is not None and length > hold.locked_tokens:
+        if hold.node is not None and self._is_news(hold, length):
             self._grow_prefix(sequence, hold, length)
 
     def retract(self, sequence: Sequence, hold: Hold) -> None:
@@ -132,7 +132,7 @@ class SequenceCache:
             return
         self._finish_load_back(sequence, hold)
         length = self._whole_pages(sequence.computed)
-        if length > hold.locked_tokens:
+        if self._is_news(hold, length):
             self._insert(sequence, hold, length)
         self.retract(sequence, hold)
 
@@ -180,6 +180,10 @@ class SequenceCache:
         self._grow_prefix(sequence, hold, hold.locked_tokens + num_tokens)
         hold.refilled_tokens = sequence.copied_tokens = num_tokens
         reads.counters.refilled_tokens += num_tokens
+
+    def _is_news(self, hold: Hold, length: int) -> bool:
+        """Whether an insert up to ``length`` caches something, or counts the hit of what was cached."""
+        return length > min(hold.locked_tokens, hold.counted_tokens)
 
     def _grow_prefix(self, sequence: Sequence, hold: Hold, length: int) -> None:
         """Own slots up to ``length`` become part of the tree, and locked."""

@@ -127,10 +127,10 @@ def test_nothing_is_written_twice_until_a_lookup_misses_it() -> None:
 
 def test_selective_writes_wait_for_a_second_hit() -> None:
     storage = MemoryStorage()
-    driver = staging(storage, device_tokens=64, write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE)
+    driver = staging(storage, write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE)
     driver.serve(PROMPT)
     assert len(storage) == 0
-    driver.serve([*PROMPT, *prompt_of(1, 8)])
+    driver.serve(PROMPT)
     assert len(storage) == 8
 
 
@@ -196,6 +196,23 @@ def test_rest_is_brought_behind_what_the_device_holds() -> None:
     reader.serve(PROMPT[:9])
     assert reader.serve(PROMPT) == Usage(34, cached_device_tokens=8, cached_storage_tokens=24)
     tells_the_truth(reader)
+
+
+def test_what_has_lost_its_beginning_is_given_back() -> None:
+    """The device held the first pages when the fetch began, and does not when it is over."""
+    storage = MemoryStorage()
+    staging(storage, device_tokens=256, host_tokens=256).serve(PROMPT)
+    driver = staging(storage)
+    driver.serve(PROMPT[:9])
+    request_id = driver.submit(PROMPT)
+    driver.submit(prompt_of(1, 34))
+    driver.run()
+    assert driver.usage(request_id) == Usage(34)
+    assert driver.cache.buffer is not None
+    counters = driver.cache.buffer.reads.counters
+    assert (counters.fetched_tokens, counters.refilled_tokens) == (8 + 24, 8)
+    assert counters.abandoned_tokens == 24
+    tells_the_truth(driver)
 
 
 def test_cancelled_requests_give_back_what_they_read() -> None:

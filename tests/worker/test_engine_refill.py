@@ -7,7 +7,7 @@ from tests.worker.virtual_time import Claims, Driver, make_engine, prompt_of, tr
 from worker.prefetch import PrefetchLimits, PrefetchPolicy, PrefetchSkip
 from worker.request import Usage
 from worker.storage import MemoryStorage
-from worker.tree import CacheKey
+from worker.tree import CacheKey, WritePolicy
 
 PROMPT = prompt_of(0, 34)
 """Eight whole pages and a tail, so that a hit can cover all pages."""
@@ -184,3 +184,13 @@ def test_storage_is_shared_between_engines() -> None:
     assert reader.serve(PROMPT) == Usage(34, cached_storage_tokens=32)
     assert writer.cache.backups.stored_tokens == 32
     assert reader.cache.backups.stored_tokens == 0
+
+
+def test_prompt_that_is_all_cached_counts_its_hit() -> None:
+    """Nothing of it is new, and yet it is its second hit that copies it to host."""
+    driver = Driver(make_engine(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE))
+    driver.serve(PROMPT, max_new_tokens=2)
+    assert held_tiers(driver) == (8, 0)
+    driver.serve(PROMPT, max_new_tokens=2)
+    assert held_tiers(driver) == (8, 8)
+    assert driver.engine.tree.counters.backed_up == 32

@@ -45,6 +45,7 @@ from router.event_topics import tells_workers_apart
 from router.key_config import MAX_KEYS, ClientKeyEntry
 from router.listener_tls import ListenerTls
 from router.prompt_config import PromptConfig
+from router.reach import ReachConfig
 from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
 from router.worker_tls import WorkerTls
@@ -225,6 +226,7 @@ class RouterConfig(BaseSettings):
         events: event endpoints of every worker that has none of its own here, in place of those that the engine
             tells.
         worker_token: sent as bearer token in the router's own calls to workers.
+        reach: where workers and event endpoints may be that this configuration does not name.
         worker_tls: whom the router trusts at `https`, siblings too, and who it says that it is.
         engine: rates that the cost is made of.
         storage: what is believed of storage that workers share.
@@ -255,6 +257,7 @@ class RouterConfig(BaseSettings):
     workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(listed)] = ()
     events: EventEndpoints | None = None
     worker_token: SecretStr | None = None
+    reach: ReachConfig = ReachConfig()
     worker_tls: WorkerTls = WorkerTls()
     policy: PolicyName = PolicyName.COST
     tokenizers: dict[str, Path] = Field(default_factory=dict)

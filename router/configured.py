@@ -4,6 +4,7 @@ from router.breaker import BreakerLimits
 from router.config import RouterConfig
 from router.connections import ConnectionLimits
 from router.probe import ProbeTimeouts
+from router.reach import Reach
 from router.registry import RegistryLimits
 from router.upstream import UpstreamTimeouts
 
@@ -41,3 +42,13 @@ def upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:
     """Of requests to workers."""
     timeouts = config.timeouts
     return UpstreamTimeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.idle_s)
+
+
+def reach(config: RouterConfig) -> Reach:
+    """Where the router may be sent, beside what the configuration names."""
+    named = [one for entry in config.workers for one in entry.connected_to()]
+    if config.events is not None:
+        named += [config.events.endpoint, config.events.replay_endpoint]
+    for source in config.storage.sources().values():
+        named += [source.endpoint, source.replay_endpoint]
+    return Reach(config.reach, [one for one in named if one is not None])

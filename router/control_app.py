@@ -30,6 +30,7 @@ from router.index_routes import index_routes
 from router.metrics import MetricSources, scrape
 from router.plain_text import plain
 from router.prompt_reader import PromptReader, ReadRequest
+from router.reach import Reach, ReachError
 from router.registry import RegistryFullError, UnknownWorkerError, WorkerExistsError
 from router.request_plan import plan_request
 from router.views import (
@@ -60,6 +61,7 @@ class ControlParts:
     Attributes:
         workers_changed: called after a worker was added or removed.
         executor: for reading long prompts.
+        reach: where workers that are added may be; None for anywhere.
         max_body_bytes: of a dry run's request.
     """
 
@@ -70,6 +72,7 @@ class ControlParts:
     workers_changed: Callable[[], None]
     token: str | None = None
     max_body_bytes: int = 64 * 1024 * 1024
+    reach: Reach | None = None
 
 
 def control_app(parts: ControlParts) -> FastAPI:
@@ -156,6 +159,8 @@ def _workers(parts: ControlParts) -> APIRouter:
         """Add a worker; it takes part once it has described itself."""
         try:
             entry = WorkerEntry.model_validate(new.model_dump())
+            if parts.reach is not None:
+                parts.reach.refuse_worker(*entry.connected_to())
             record = registry.add(
                 WorkerId(entry.worker),
                 entry.url,
@@ -165,6 +170,8 @@ def _workers(parts: ControlParts) -> APIRouter:
             )
         except ValidationError as error:
             raise HTTPException(400, plain(first_fault(error))) from error
+        except ReachError as error:
+            raise HTTPException(400, plain(str(error))) from error
         except (WorkerExistsError, RegistryFullError) as error:
             raise HTTPException(409, str(error)) from error
         parts.workers_changed()

@@ -38,6 +38,8 @@ Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 """The addresses of a host and port, or ``OSError``."""
 Connect = Callable[[Address], Awaitable[socket.socket]]
 """A connected socket, or ``OSError``."""
+Admit = Callable[[str, Sequence[Address]], Sequence[Address]]
+"""Of a host's addresses those that may be reached, or ``OSError``."""
 
 
 class Dialer:
@@ -47,6 +49,7 @@ class Dialer:
         tls: for workers at ``https``; None trusts what the system trusts.
         resolve: in place of the system's resolver.
         connect: in place of the system's sockets.
+        admit: chooses among a host's addresses before any is tried; all by default.
     """
 
     def __init__(
@@ -55,11 +58,13 @@ class Dialer:
         tls: ssl.SSLContext | None = None,
         resolve: Resolve | None = None,
         connect: Connect | None = None,
+        admit: Admit | None = None,
     ) -> None:
         self._loop = loop
         self._tls = tls
         self._resolve = resolve or self._look_up
         self._connect = connect or self._open
+        self._admit = admit
         self._winners: dict[tuple[str, int], Address] = {}
 
     async def dial(
@@ -86,10 +91,12 @@ class Dialer:
         """A socket that is connected to one of the host's addresses.
 
         Raises:
-            OSError: the name leads nowhere, or no address connects.
+            OSError: the name leads nowhere, or where nobody may go, or no address connects.
             UnicodeError: it is no name.
         """
         found = await self._resolve(host, port)
+        if self._admit is not None:
+            found = self._admit(host, found)
         addresses = _in_turn(dict.fromkeys(found), self._winners.get((host, port)))
         sock, winner = await self._race(addresses[:MAX_ADDRESSES])
         if len(addresses) > 1:

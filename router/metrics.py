@@ -23,6 +23,7 @@ from router.index_metrics import index_readings
 from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
+from router.reach import Reach, Told
 from router.registry import Registry
 from router.server_certificate import Reload, ServerCertificate
 from router.shelf import PromptShelf
@@ -57,6 +58,7 @@ class MetricSources:
     shelf: PromptShelf | None = None
     keys: ClientKeys | None = None
     certificates: Mapping[str, ServerCertificate] = field(default_factory=dict)
+    reach: Reach | None = None
 
 
 class RouterCollector(Collector):
@@ -166,6 +168,10 @@ class RouterCollector(Collector):
         yield counter(
             "connections_ended", "Connections that were given up.", ("port", "reason"), ended
         )
+        reach = self._sources.reach
+        refused = {} if reach is None else {told.value: reach.refusals[told] for told in Told}
+        text = "Hosts that may not be reached, by who named them."
+        yield counter("reach_refused", text, ("told_by",), by_one(refused))
         ttft = HistogramMetricFamily("kvroute_ttft_seconds", "Request to first byte of an answer.")
         ttft.add_metric((), data.ttft_s.cumulative(), data.ttft_s.total)
         yield ttft

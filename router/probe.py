@@ -24,6 +24,7 @@ from router.discovery import (
 from router.engine_metrics import read_metrics
 from router.headers import RawHeader
 from router.hops import LOOP_STATUS, Hops
+from router.reach import Reach
 from router.upstream import Upstream, UpstreamError, UpstreamTimeouts, open_upstream
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -46,11 +47,17 @@ class Prober:
 
     Args:
         headers: sent with every call.
+        reach: takes away the event endpoints that may not be reached; None for none.
     """
 
     def __init__(
-        self, upstream: Upstream, headers: Sequence[RawHeader], timeouts: ProbeTimeouts
+        self,
+        upstream: Upstream,
+        headers: Sequence[RawHeader],
+        timeouts: ProbeTimeouts,
+        reach: Reach | None = None,
     ) -> None:
+        self._reach = reach
         self._upstream = upstream
         self._headers = headers
         self._timeouts = timeouts
@@ -73,9 +80,10 @@ class Prober:
         else:
             answers = await self._vllm(url, answers)
         try:
-            return describe_worker(worker, url, answers)
+            found = describe_worker(worker, url, answers)
         except NotAWorkerError as error:
             raise ProbeError(str(error)) from error
+        return found if self._reach is None else self._reach.reachable(found)
 
     async def why_unhealthy(self, url: str) -> str | None:
         """Why ``/health`` did not answer with 2xx, and soon; None where it did."""
@@ -168,20 +176,25 @@ class Prober:
 
 @asynccontextmanager
 async def open_prober(
-    timeouts: ProbeTimeouts, token: str | None, hops: Hops, dialer: Dialer | None = None
+    timeouts: ProbeTimeouts,
+    token: str | None,
+    hops: Hops,
+    dialer: Dialer | None = None,
+    reach: Reach | None = None,
 ) -> AsyncIterator[Prober]:
     """A prober.
 
     Args:
         token: sent as bearer token.
         dialer: the one that requests use, so that a worker which is well can be reached by them.
+        reach: takes away the event endpoints that may not be reached; None for none.
     """
     headers = [(b"Accept", b"*/*"), (b"Accept-Encoding", b"identity"), hops.field]
     if token is not None:
         headers.append((b"Authorization", f"Bearer {token}".encode()))
     limits = UpstreamTimeouts(timeouts.call_s, timeouts.call_s, timeouts.call_s)
     async with open_upstream(limits, dialer, max_idle=0) as upstream:
-        yield Prober(upstream, headers, timeouts)
+        yield Prober(upstream, headers, timeouts, reach)
 
 
 def _parsed(body: bytes | None) -> object:

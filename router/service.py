@@ -26,6 +26,7 @@ from indexer.backlog import Backlog
 from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.limits import IndexLimits
+from indexer.name_lookups import SystemResolver
 from indexer.socket_limits import SocketLimits
 from indexer.subscriber import EventSubscriber
 from prompt import TableLimits, TokenMemo, default_hub_cache
@@ -35,6 +36,7 @@ from router.config import RouterConfig
 from router.configured import (
     connection_limits,
     probe_timeouts,
+    reach,
     registry_limits,
     upstream_timeouts,
 )
@@ -49,6 +51,7 @@ from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
 from router.front import client_keys, front_of, server_certificates
 from router.hops import new_hops
+from router.library_logs import quieten_libraries
 from router.metrics import MetricSources
 from router.metrics_app import MetricsApp
 from router.outages import Outages
@@ -58,6 +61,7 @@ from router.pool_takeovers import PoolTakeovers
 from router.ports import PortServer, address_of, listen, make_server
 from router.probe import open_prober
 from router.prompt_reader import PromptReader
+from router.reach import CheckedNames
 from router.registry import Brains, Registry
 from router.server_certificate import CertificateWatch
 from router.shelf import PromptShelf
@@ -88,7 +92,7 @@ async def serve(config: RouterConfig) -> None:
         PortInUseError: an address cannot be listened on.
         PartFailedError: a part failed; everything else was stopped at once.
     """
-    _quieten_libraries()
+    quieten_libraries()
     async with AsyncExitStack() as stack:
         sockets = {
             name: stack.enter_context(listen(host, port))
@@ -130,7 +134,14 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     backlog = Backlog(index)
     intake = Intake(backlog)
     sockets = SocketLimits(max_sockets=sockets_within(raise_file_limit()))
-    subscriber = EventSubscriber(intake, time.monotonic, limits=sockets, backlog=backlog)
+    allowed, resolver = reach(config), SystemResolver(sockets.lookup_threads)
+    subscriber = EventSubscriber(
+        intake,
+        time.monotonic,
+        limits=sockets,
+        backlog=backlog,
+        resolve=CheckedNames(allowed, resolver),
+    )
     planner = _planner(config, index)
     memo = TokenMemo(TableLimits(config.prompts.memo_bytes))
     shelf, counters = _shelf(config, memo), DataCounters()
@@ -139,12 +150,17 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
     brains = Brains(index, planner, intake, subscriber, shelf, bootstrap)
     registry = _registry(config, brains, outages)
     async with AsyncExitStack() as stack:
+        stack.callback(resolver.close)
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
-        dialer = Dialer(asyncio.get_running_loop(), config.worker_tls.context())
+        dialer = Dialer(
+            asyncio.get_running_loop(),
+            config.worker_tls.context(),
+            admit=allowed.admitted_addresses,
+        )
         upstream = await stack.enter_async_context(open_upstream(upstream_timeouts(config), dialer))
         token = None if config.worker_token is None else config.worker_token.get_secret_value()
         prober = await stack.enter_async_context(
-            open_prober(probe_timeouts(config), token, hops, dialer)
+            open_prober(probe_timeouts(config), token, hops, dialer, allowed)
         )
         route = await stack.enter_async_context(
             open_tokenize_route(token, hops, config.timeouts.connect_s, dialer)
@@ -200,6 +216,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             shelf=shelf,
             keys=keys,
             certificates=certificates,
+            reach=allowed,
         )
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
@@ -209,6 +226,7 @@ async def _router(config: RouterConfig) -> AsyncIterator[_Router]:
             workers_changed=watcher.wake,
             token=None if config.control_token is None else config.control_token.get_secret_value(),
             max_body_bytes=config.limits.max_body_bytes,
+            reach=allowed,
         )
         data_app = DataApp(relay, reader, registry, counters, limits)
         apps: dict[str, ASGIApp] = {
@@ -315,18 +333,6 @@ async def _cut(server: PortServer, stop: StopSignal, finish_s: float) -> None:
     server.cut()
     await asyncio.sleep(_LAST_WORDS_S)
     server.abort()
-
-
-def _quieten_libraries() -> None:
-    """No line a dump, and none that repeats what the router counts: an answer that was left unfinished."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    server = logging.getLogger("uvicorn.error")
-    server.setLevel(logging.WARNING)
-    server.addFilter(_is_news)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    return "without completing response" not in record.getMessage()
 
 
 def _shelf(config: RouterConfig, memo: TokenMemo) -> PromptShelf:

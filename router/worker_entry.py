@@ -130,3 +130,10 @@ class WorkerEntry(BaseModel):
     def named_events(self) -> NamedEvents | None:
         """As discovery takes them."""
         return None if self.events is None else self.events.named()
+
+    def connected_to(self) -> tuple[str | None, ...]:
+        """Its URL, and the event endpoints that the router connects to; None where there is none."""
+        events = self.events
+        return (
+            (self.url,) if events is None else (self.url, events.endpoint, events.replay_endpoint)
+        )

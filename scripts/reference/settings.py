@@ -81,6 +81,8 @@ def type_name(annotation: Any) -> str:
         return type_name(arguments[0])
     if origin is list:
         return f"list of {_NAMES_OF_MANY[type_name(arguments[0])]}"
+    if origin is tuple:
+        return "list"
     if origin is dict:
         return f"mapping, {type_name(arguments[0])} → {type_name(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -116,6 +118,8 @@ def _default(field: FieldInfo) -> str:
         made = field.default_factory
         return "required" if made is None else "empty"
     value = field.default.value if isinstance(field.default, Enum) else field.default
+    if isinstance(value, tuple) and value:
+        return ", ".join(code(str(one)) for one in value)
     if value is None or isinstance(value, Mapping | tuple):
         return "none"
     if isinstance(value, bool):

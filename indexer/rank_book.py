@@ -226,7 +226,12 @@ class RankBook:
     def _audit(
         self, dispatch: Dispatch, blocks: PromptBlocks, cached: int, trust: Trust, now: float
     ) -> None:
-        """Have the report judged, where enough is known: of a joined rank only what left it since."""
+        """Have the report judged, where enough is known: of a joined rank only what left it since.
+
+        What an engine fetches past its host tier is announced on GPU as what it computes is: nothing tells them apart.
+        """
+        if self.spec.stages_on_host:
+            return
         history = self.ledger.history
         if trust is Trust.EXACT and history.is_complete:
             self.audit.add(dispatch, blocks, cached, now)

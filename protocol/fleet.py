@@ -51,6 +51,8 @@ class WorkerSpec:
         max_model_len: tokens; None where unknown.
         storage: its storage, shared or not; None where it is not known to have any.
         prefetch_threshold: tokens; None where the engine does not say.
+        stages_on_host: its host memory is no cache, but on the way from storage to GPU: whatever it fetches is
+            announced on GPU alone.
     """
 
     worker: WorkerId
@@ -68,6 +70,7 @@ class WorkerSpec:
     storage: StorageUse | None = None
     prefetch_threshold: int | None = None
     first_rank: int = 0
+    stages_on_host: bool = False
 
     @property
     def fetch_threshold(self) -> int:

@@ -190,6 +190,7 @@ def _sglang(
         adapters=names.adapters,
         storage=storage,
         prefetch_threshold=threshold,
+        stages_on_host=info.get("hicache_host_memory_mode") == "buffer_only",
     )
 
 

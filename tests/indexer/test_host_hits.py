@@ -7,7 +7,7 @@ import pytest
 
 from indexer.match import RankMatch
 from protocol import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
-from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank
+from tests.indexer.small_fleet import SIZE, SmallFleet, blocks, names, prompt, rank, worker_spec
 
 HOST = "host_stores_unannounced"
 A = names(0, 8)
@@ -29,6 +29,15 @@ def test_hits_that_nothing_explains() -> None:
         fleet.serve("w", prompt([*tokens, 1]), 32, load_back)
     evidence = fleet.findings()[HOST]
     assert (evidence["unexplained_hits"], evidence["unexplained_hit_blocks"]) == (3, 24)
+
+
+def test_hits_say_nothing_where_host_memory_only_stages() -> None:
+    """What is fetched from storage is heard of on GPU, as what is computed is."""
+    fleet = SmallFleet(worker_spec("w", stages_on_host=True))
+    for i in range(3):
+        tokens, load_back = refill(i)
+        fleet.serve("w", prompt([*tokens, 1]), 32, load_back)
+    assert HOST not in fleet.findings()
 
 
 def test_hits_without_any_event_are_judged_after_a_moment() -> None:

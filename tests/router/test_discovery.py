@@ -37,6 +37,12 @@ def test_sglang_without_events_and_without_models() -> None:
     assert (spec.model, spec.block_size, spec.sources, spec.num_ranks) == ("big", 64, (), 2)
 
 
+@pytest.mark.parametrize("mode", ["buffer_only", "cache", None, 7])
+def test_whether_host_memory_only_stages(mode: object) -> None:
+    found = describe(WorkerAnswers(server_info=SGLANG | {"hicache_host_memory_mode": mode}))
+    assert found.spec.stages_on_host is (mode == "buffer_only")
+
+
 @pytest.mark.parametrize("mode", ["prefill", "decode"])
 def test_half_an_engine_is_refused(mode: str) -> None:
     with pytest.raises(NotAWorkerError, match=f"{mode}-only"):

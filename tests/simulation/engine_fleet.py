@@ -22,6 +22,7 @@ from worker.batch_log import BatchLog
 from worker.engine import Engine
 from worker.engine_settings import Flush
 from worker.request import EngineRequest, TokenOutput, Usage
+from worker.tree import HostMode, TreeConfig
 
 HOST = FindingKind.HOST_STORES_UNANNOUNCED
 MODEL_NAME = "m"
@@ -94,7 +95,7 @@ class EngineFleet:
         )
         self._heard_at = dict.fromkeys(engines, 0.0)
         for name, engine in engines.items():
-            self._join(name, engine.settings.tree.page_size)
+            self._join(name, engine.settings.tree)
 
     # ---- what a test does
 
@@ -157,7 +158,7 @@ class EngineFleet:
     def _at(self, time: float, step: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (time, next(self._order), step))
 
-    def _join(self, name: str, page_size: int) -> None:
+    def _join(self, name: str, tree: TreeConfig) -> None:
         """An engine that published nothing yet is listened to from its first batch on; any other from here."""
         source = self._source_of(name)
         spec = WorkerSpec(
@@ -165,8 +166,9 @@ class EngineFleet:
             f"http://{name}",
             MODEL_NAME,
             EngineKind.SGLANG,
-            block_size=page_size,
+            block_size=tree.page_size,
             sources=(source,),
+            stages_on_host=tree.host_mode is HostMode.BUFFER_ONLY,
         )
         self.index.add_worker(spec, self.now)
         self.intake.add_source(source, self.now)

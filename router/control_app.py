@@ -4,7 +4,6 @@ Every route but ``/health`` and ``/ready`` needs the token where one is configur
 """
 
 import asyncio
-import hmac
 import time
 import uuid
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from protocol import WorkerId
 from protocol.fault_words import fault_words, first_fault
 from router.body import BodyTooLargeError, read_body
 from router.config import WorkerEntry
+from router.control_guard import ControlGuard
 from router.errors import ErrorKind, FrontDoorError
 from router.fleet_debug import FleetDebug
 from router.headers import SESSION_ID
@@ -80,7 +80,7 @@ def control_app(parts: ControlParts) -> FastAPI:
     app = FastAPI(title="kvroute control", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.include_router(_probes(parts))
-    guard = [Depends(_Guard(parts.token))]
+    guard = [Depends(ControlGuard(parts.token))]
     index = index_routes(parts.fleet, parts.executor, parts.max_body_bytes)
     for routes in (_workers(parts), _debug(parts), index, _decisions(parts), _description(app)):
         app.include_router(routes, dependencies=guard)
@@ -99,21 +99,6 @@ async def _refuse(_request: Request, error: Exception) -> Response:
         for one in error.errors()[:_MAX_FAULTS]
     ]
     return Response(orjson.dumps({"detail": told}), 422, media_type="application/json")
-
-
-class _Guard:
-    """Lets through who knows the token, as UTF-8; everybody where there is none."""
-
-    def __init__(self, token: str | None) -> None:
-        self._expected = None if token is None else f"Bearer {token}".encode()
-
-    def __call__(self, request: Request) -> None:
-        if self._expected is None:
-            return
-        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes as they came
-        if not hmac.compare_digest(given, self._expected):
-            headers = {"WWW-Authenticate": "Bearer"}
-            raise HTTPException(401, "the control token is missing or wrong", headers)
 
 
 def _description(app: FastAPI) -> APIRouter:

@@ -13,7 +13,8 @@ from scripts.reference.markdown import code, page, prose, table
 
 _WHO = (
     "Loopback unless [`control_host`](configuration.md) says otherwise. Where a control token is set, every "
-    "route below but `/health` and `/ready` wants it: `Authorization: Bearer TOKEN`. `/openapi.json` describes "
+    "route below but `/health` and `/ready` wants it: `Authorization: Bearer TOKEN`. Without one they are for this "
+    "machine: what a browser sends for a page of another origin, or to a name but `localhost`, is refused. `/openapi.json` describes "
     "bodies and answers field by field, but for decisions: [read a decision](../how-to/read-a-decision.md) does. "
     "`/query` and `/query_by_hash`: [prefix queries](queries.md)."
 )

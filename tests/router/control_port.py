@@ -50,5 +50,5 @@ async def control(
         )
         changes: list[int] = []
         transport = httpx.ASGITransport(control_app(parts))
-        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield client, counters

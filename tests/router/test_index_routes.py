@@ -262,7 +262,7 @@ async def one_dump_at_a_time(stall_s: float = 10.0) -> AsyncIterator[tuple[FastA
 
 async def ask_for_dump(app: FastAPI) -> httpx.Response:
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         return await client.get("/debug/index/dump")
 
 

@@ -96,7 +96,7 @@ def _listening(look: Look) -> Evidence:
 def _rank_unreachable(look: Look) -> Evidence | None:
     """The rank's worker answers, and its event socket has not been connected for half a minute."""
     since = look.book.disconnected_since
-    if since is None or look.now - since < look.limits.unreachable_s:
+    if since is None or not look.book.is_unreachable(look.now):
         return None
     endpoint = next((source.endpoint for source in look.book.sources), "")
     return {"unreachable_s": round(look.now - since, 1), "endpoint": endpoint, **_listening(look)}

@@ -2,13 +2,12 @@
 
 The stream says how complete the events are; here that is combined with what the claims themselves tell: a
 loss stops mattering when no claim is older than it, a rank that owes events and is silent is stale, and so
-is one whose reports contradict its claims, until one agrees again.
+is one that cannot be heard, or whose reports contradict its claims, until one agrees again.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from indexer.actions import ForgetReason, LossCause
 from indexer.block_index import BlockIndex, Space
@@ -19,6 +18,7 @@ from indexer.hit_audit import HitAudit
 from indexer.identity import ClaimSkip
 from indexer.ledger import RankLedger
 from indexer.limits import IndexLimits
+from indexer.loss_record import LossRecord
 from indexer.match import Geometry, Prompt, RankMatch
 from indexer.owed_events import OwedEvents
 from indexer.predictions import withdraw
@@ -42,14 +42,6 @@ from protocol import (
 DEFAULT_BLOCK_SIZE = 16
 _MAX_LOOKUPS = 4
 _HEARD = (Trust.EXACT, Trust.JOINED, Trust.DEGRADED)  # whose events come without a break by now
-
-
-@dataclass(slots=True)
-class LossRecord:
-    """Losses of one cause since the rank was last known in full."""
-
-    count: int = 0
-    last_at: float = 0.0
 
 
 class RankBook:
@@ -245,11 +237,12 @@ class RankBook:
         said, is_doubted = self._said, self._is_contradicted or self._is_incomplete
         if not self.is_believed:
             return Trust.NONE
-        if said is Trust.EXACT and not is_doubted and self.owed.since is None:
+        is_heard = self.owed.since is None and self.disconnected_since is None
+        if said is Trust.EXACT and not is_doubted and is_heard:
             return said
         if said in (Trust.NONE, Trust.REBUILDING):
             return said
-        if self._is_contradicted or self.is_silent(now):
+        if self._is_contradicted or self.is_silent(now) or self.is_unreachable(now):
             return Trust.STALE
         if said is Trust.DEGRADED and not self.ledger.claims.num_doubtful:
             return Trust.JOINED
@@ -264,6 +257,11 @@ class RankBook:
     def is_silent(self, now: float) -> bool:
         """Whether the rank owes events and has published nothing for too long."""
         return self.owed.is_silent(now, self._limits.silence_bound_s)
+
+    def is_unreachable(self, now: float) -> bool:
+        """Whether its worker answers, and its event socket has not been connected for too long."""
+        since = self.disconnected_since
+        return since is not None and now - since >= self._limits.unreachable_s
 
     def _settle_slot(self) -> None:
         """Claims that were dropped at once are left behind in another slot."""

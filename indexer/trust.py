@@ -10,7 +10,7 @@ class Trust(StrEnum):
     JOINED: joined late; every claim is true, more may be there.
     REBUILDING: a replay is under way.
     DEGRADED: a loss could not be repaired; older claims are discounted.
-    STALE: silent beyond the bound while serving, or contradicted.
+    STALE: silent beyond the bound while serving, out of reach for as long, or contradicted.
     NONE: no events, or an engine whose events cannot be believed.
     """
 

@@ -78,6 +78,19 @@ def test_a_rank_that_owes_events_and_is_silent_is_stale() -> None:
     assert fleet.trust("w") is Trust.EXACT
 
 
+def test_a_rank_out_of_reach_is_not_called_exact() -> None:
+    """Nobody has to send it requests for that: what it does for others is missed, too."""
+    fleet = SmallFleet("w")
+    fleet.apply("w", store(0, 8))
+    for is_connected, trust in (
+        (False, Trust.EXACT), (False, Trust.EXACT), (False, Trust.STALE),
+        (None, Trust.EXACT), (False, Trust.EXACT), (False, Trust.EXACT), (False, Trust.STALE), (True, Trust.EXACT),
+    ):  # fmt: skip
+        fleet.index.set_connected(rank("w"), fleet.now, is_connected=is_connected)
+        assert (fleet.trust("w"), fleet.match("w", REQUEST).trust) == (trust, trust)
+        fleet.wait(15.0)
+
+
 @pytest.mark.parametrize(
     ("request_tokens", "cached_tokens"),
     [([*TOKENS, 1], 32), (TOKENS, 28), ([*TOKENS, 1], 28), ([1, 2, 3], 0)],

@@ -324,7 +324,7 @@ class EventStream:
     def _give_up(
         self, ending: ReplayEnding, now: float, last: HeardBatch | None = None
     ) -> list[StreamAction]:
-        """The replay is of no more use: declare what is missing lost, apply what is held, and ``last`` after it."""
+        """The replay is of no use: declare what is missing lost, apply what is held, and ``last`` after it."""
         is_unproven = self._inquiry.is_unproven
         self.counters.replays_failed += 1
         is_unreadable = ending in (ReplayEnding.UNREADABLE, ReplayEnding.GARBLED)
@@ -376,7 +376,11 @@ class EventStream:
     def _release_below(self, end_seq: int, now: float) -> list[StreamAction]:
         actions: list[StreamAction] = []
         while (seq := self.held.first_seq) is not None and seq < end_seq:
-            actions += self._take(self.held.pop_first(), now, LossCause.TRUNCATED)
+            heard = self.held.pop_first()
+            if self._inquiry.is_unproven:  # it may be of the process before
+                self.counters.discarded += 1
+            else:
+                actions += self._take(heard, now, LossCause.TRUNCATED)
         return actions
 
     def _restart(self, cause: ResetCause, heard: HeardBatch, now: float) -> list[StreamAction]:

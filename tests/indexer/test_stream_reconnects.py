@@ -77,6 +77,16 @@ SCRIPTS = {
         reply 0b 1b 2b 3b -> forget rebuilt, apply 0, apply 1, apply 2, apply 3
         end             ->                      | exact
     """,
+    "what is held below a short buffer may be of the process before": """
+        live 0          -> apply 0
+        disconnected    ->
+        connected       -> replay 0
+        live 3          ->
+        reply 4b        -> forget restarted, replay 0
+        live 3          ->
+        reply 4b        -> apply 4
+        end             ->                      | joined
+    """,
     "the start in what may be of two processes": """
         connected       -> replay 0
         disconnected    ->

@@ -59,8 +59,8 @@ class Prompt:
     Attributes:
         tokens: packed ids of the whole prompt, or of what comes before its first image (``is_cut``): its
             blocks count like any others, and what the engine reports of the rest proves nothing.
-        is_approximate: ``tokens`` stand for those of the prompt, which are not known: what engines announce and
-            report has nothing to do with them.
+        is_approximate: what engines announce and report has nothing to do with it: ``tokens`` stand for those of
+            the prompt, which are not known, or its namespace is in no event.
         model: the model's own name; what else a request may call it is resolved by whoever asks.
     """
 

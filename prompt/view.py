@@ -47,6 +47,8 @@ class RequestView(NamedTuple):
         model: as the request names it; None where it names none.
         max_output_tokens: the most tokens asked for; None where that is left open.
         cache_salt: keeps this request's cache apart from that of other salts.
+        adapter: of SGLang's field ``lora_path``.
+        extra_key: SGLang's field, which keeps caches apart as well.
         session_id: the conversation, where the client names it.
     """
 
@@ -55,6 +57,8 @@ class RequestView(NamedTuple):
     is_streaming: bool
     max_output_tokens: int | None
     cache_salt: str | None
+    adapter: str | None
+    extra_key: str | None
     session_id: str | None
     body: Mapping[str, object]
 
@@ -72,6 +76,8 @@ def view_request(api: Api, body: bytes) -> RequestView:
         is_streaming=fields.get("stream") is True,
         max_output_tokens=_max_output_tokens(fields),
         cache_salt=_text(_only(fields.get("cache_salt"))),
+        adapter=_text(_only(fields.get("lora_path"))),
+        extra_key=_text(_only(fields.get("extra_key"))),
         session_id=_text(fields.get("session_id")),
         body=fields,
     )

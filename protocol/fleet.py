@@ -85,6 +85,20 @@ class WorkerSpec:
         return tuple(Rank(self.worker, dp_rank) for dp_rank in self.dp_ranks)
 
     @property
+    def adapter_names(self) -> dict[str, str]:
+        """Every name that requests may use for one of its adapters, and the adapter.
+
+        SGLang takes them behind the model's name: ``model:adapter``.
+
+        Source: SGLang 0.5.23 (``serving_base.py``).
+        """
+        names = {adapter: adapter for adapter in self.adapters}
+        if self.engine is EngineKind.SGLANG:
+            for base in (self.model, *self.aliases):
+                names |= {f"{base}:{adapter}": adapter for adapter in self.adapters}
+        return names
+
+    @property
     def dp_ranks(self) -> range:
         """The numbers of its ranks."""
         return range(self.first_rank, self.first_rank + self.num_ranks)

@@ -36,6 +36,8 @@ def plan_request(
         model=None if view.model is None else plain(view.model),
         tokens=read.tokens,
         time=time,
+        adapter=None if view.adapter is None else writable(view.adapter),
+        extra_key=None if view.extra_key is None else writable(view.extra_key),
         cache_salt=None if view.cache_salt is None else writable(view.cache_salt),
         max_output_tokens=None if limit is None else min(limit, _MAX_OUTPUT_TOKENS),
         is_streaming=view.is_streaming,

@@ -187,7 +187,7 @@ class PromptShelf:
             found, engines = self._for_engines(model, specs)
             names: list[str | None] = [None] if len(by_model) == 1 else []
             for spec in specs:
-                names += (spec.model, *spec.aliases, *spec.adapters)
+                names += (spec.model, *spec.aliases, *spec.adapter_names)
             if all(map(self._is_proved, specs)):
                 proved.update(names)
             for name in names:

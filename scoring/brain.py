@@ -48,6 +48,8 @@ class PlanRequest(NamedTuple):
         tokens: the prompt as the engine will see it; None routes on load alone.
         is_cut: there are only those before its first image; how many follow is not known.
         is_approximate: ``tokens`` only stand for those of the prompt (`prompt.approximate`).
+        adapter: as a field of its own names it.
+        extra_key: keeps the request's cache apart, as ``cache_salt`` does; no event tells it.
         is_recomputed: the engine computes the whole prompt, whatever it has cached of it: its reuse proves nothing.
         max_output_tokens: as asked for; None where it is not bounded.
         excluded: ranks that have failed this request.
@@ -63,6 +65,7 @@ class PlanRequest(NamedTuple):
     tokens: TokenBytes | None
     time: float
     adapter: str | None = None
+    extra_key: str | None = None
     cache_salt: str | None = None
     max_output_tokens: int | None = None
     is_streaming: bool = False

@@ -37,9 +37,9 @@ class TimedPrompt(Prompt):
             request.tokens,
             resolution.model,
             resolution.adapter,
-            request.cache_salt,
+            _salt(request),
             is_cut=request.is_cut,
-            is_approximate=request.is_approximate,
+            is_approximate=request.is_approximate or request.extra_key is not None,
         )
         self.is_recomputed = request.is_recomputed
         self._timer = timer
@@ -55,6 +55,14 @@ class TimedPrompt(Prompt):
             self._keys[block_size, is_eagle] = found
             self.keys_ns += self._timer() - started
         return found
+
+
+def _salt(request: PlanRequest) -> str | None:
+    """What keeps the request's cache apart. SGLang does not tell the extra keys of its blocks: prompts that have
+    one share nothing with what is announced, and with each other what is known from serving them."""
+    if request.extra_key is None:
+        return request.cache_salt
+    return f"\0extra_key:{len(request.extra_key)}:{request.extra_key}{request.cache_salt or ''}"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ another model by it do not serve it. A request that names no model is served by 
 serves one model only, or where it is about no model.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from protocol import Rank, WorkerId, WorkerSpec
@@ -161,9 +161,12 @@ class WorkerTable:
         return sorted(name for name in self._resolved() if name is not None)
 
     def resolve(self, name: str | None, adapter: str | None = None) -> Resolution:
-        """Who serves a model name; with ``adapter``, only workers that have it if any lists it."""
+        """Who serves a model name; with ``adapter``, only workers that have it if any lists it.
+
+        A name that stands for an adapter goes before ``adapter``, as in SGLang.
+        """
         found = self._resolved().get(name, self._nobody)
-        if adapter is None or adapter == found.adapter:
+        if adapter is None or found.adapter is not None:
             return found
         having = [row for row in found.rows if adapter in row.entry.spec.adapters]
         return found.narrowed(adapter, tuple(having) or found.rows)
@@ -182,17 +185,17 @@ class WorkerTable:
 
     def _resolve_all(self, everyone: tuple[RankRow, ...]) -> dict[str | None, Resolution]:
         names: dict[str | None, Resolution] = {}
-        for is_adapter, names_of in _MEANINGS:
-            meanings: dict[str, tuple[str, list[WorkerEntry]]] = {}
+        for names_of in _MEANINGS:
+            meanings: dict[str, tuple[str, str | None, list[WorkerEntry]]] = {}
             for entry in self._entries.values():
-                for name in names_of(entry.spec):
-                    model, entries = meanings.setdefault(name, (entry.spec.model, []))
+                for name, adapter in names_of(entry.spec).items():
+                    meaning = meanings.setdefault(name, (entry.spec.model, adapter, []))
+                    model, _, entries = meaning
                     if model == entry.spec.model:
                         entries.append(entry)
-            for name, (model, entries) in meanings.items():
+            for name, (model, adapter, entries) in meanings.items():
                 if name not in names:
                     rows = tuple(row for entry in entries for row in entry.rows)
-                    adapter = name if is_adapter else None
                     names[name] = Resolution(model, adapter, rows, everyone)
         models = self.models()
         if len(models) == 1:
@@ -217,20 +220,21 @@ class WorkerTable:
             assert not set(found.rows) & set(found.others), name
 
 
-def _own_name(spec: WorkerSpec) -> tuple[str, ...]:
-    return (spec.model,)
+def _own_name(spec: WorkerSpec) -> Mapping[str, str | None]:
+    return {spec.model: None}
 
 
-def _aliases(spec: WorkerSpec) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(spec.aliases))
+def _aliases(spec: WorkerSpec) -> Mapping[str, str | None]:
+    return dict.fromkeys(spec.aliases)
 
 
-def _adapters(spec: WorkerSpec) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(spec.adapters))
+def _adapters(spec: WorkerSpec) -> Mapping[str, str | None]:
+    return dict(spec.adapter_names)
 
 
-_MEANINGS: tuple[tuple[bool, Callable[[WorkerSpec], tuple[str, ...]]], ...] = (
-    (False, _own_name),
-    (False, _aliases),
-    (True, _adapters),
+_MEANINGS: tuple[Callable[[WorkerSpec], Mapping[str, str | None]], ...] = (
+    _own_name,
+    _aliases,
+    _adapters,
 )
+"""What a name may be, first meaning first: each with the adapter that it stands for."""

@@ -22,6 +22,7 @@ JSON_VALUES = st.recursive(
 )
 FIELDS = (
     "model", "stream", "max_tokens", "max_completion_tokens", "sampling_params", "cache_salt", "session_id",
+    "lora_path", "extra_key",
 )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def test_fields_are_picked_and_the_body_kept() -> None:
         is_streaming=True,
         max_output_tokens=7,
         cache_salt="s",
+        adapter=None,
+        extra_key=None,
         session_id="c",
         body=json.loads(body),
     )
@@ -87,11 +90,17 @@ def test_output_limit(fields: dict[str, Any], limit: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("salt", "seen"),
+    ("field", "name"),
+    [("cache_salt", "cache_salt"), ("lora_path", "adapter"), ("extra_key", "extra_key")],
+)
+@pytest.mark.parametrize(
+    ("value", "seen"),
     [("s", "s"), (["s"], "s"), (["s", "t"], None), ("", None), (5, None), ([], None)],
 )
-def test_cache_salt(salt: object, seen: str | None) -> None:
-    assert view(cache_salt=salt).cache_salt == seen
+def test_what_keeps_caches_apart(field: str, name: str, value: object, seen: str | None) -> None:
+    """Engines take a list of one as the one it holds."""
+    fields: dict[str, Any] = {field: value}
+    assert getattr(view(**fields), name) == seen
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON_VALUES))

@@ -11,10 +11,13 @@ import httptools
 @dataclass
 class _Answer:
     status: int = 0
+    size_bytes: int = 0
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
+    """One keep-alive connection: a request at a time."""
+
     def __init__(self) -> None:
         self._answer = _Answer()
         self._parser = httptools.HttpResponseParser(self)
@@ -29,6 +32,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
 
+    def on_body(self, body: bytes) -> None:
+        self._answer.size_bytes += len(body)
+
     def on_message_complete(self) -> None:
         self._answer.status = self._parser.get_status_code()
         self._answer.done.set()
@@ -41,6 +47,11 @@ class _Connection(asyncio.Protocol):
         self._transport.write(request)
         await self._answer.done.wait()
         return self._answer.status
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the last answer's body."""
+        return self._answer.size_bytes
 
     def close(self) -> None:
         if self._transport is not None:
@@ -55,22 +66,26 @@ def request_bytes(path: str, body: bytes, headers: dict[str, str] | None = None)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-async def send_all(port: int, requests: Sequence[bytes], num_connections: int) -> None:
+async def send_all(
+    port: int, requests: Sequence[bytes], num_connections: int, least_bytes: int = 0
+) -> None:
     """Send every request once, spread over the connections, each waiting for its answer.
 
     Raises:
-        RuntimeError: an answer was not 200.
+        RuntimeError: an answer was not 200, or its body had fewer bytes than ``least_bytes``.
     """
     loop = asyncio.get_running_loop()
     pending = list(reversed(requests))
 
     async def drain() -> None:
-        _, connection = await loop.create_connection(_Connection, "127.0.0.1", port)
+        _, connection = await loop.create_connection(Connection, "127.0.0.1", port)
         try:
             while pending:
                 status = await connection.ask(pending.pop())
                 if status != 200:
                     raise RuntimeError(f"answered {status}")
+                if connection.size_bytes < least_bytes:
+                    raise RuntimeError(f"answered {connection.size_bytes} bytes")
         finally:
             connection.close()
 

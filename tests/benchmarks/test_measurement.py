@@ -1,9 +1,17 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.measurement import bounded, exit_beyond, measured, show, write_json
+from benchmarks.measurement import (
+    bounded,
+    exit_beyond,
+    measured,
+    not_available,
+    show,
+    write_json,
+)
 
 
 def test_the_value_is_the_median_of_the_runs() -> None:
@@ -40,3 +48,27 @@ def test_each_figure_is_one_line_of_a_log(capsys: pytest.CaptureFixture[str]) ->
     (line,) = [line for line in lines if " match_1000000_pages" in line]
     assert "33,507.016" in line
     assert "2.54 × flat_match_1000000_pages" in line
+
+
+def test_a_row_without_a_figure_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = not_available("peer_ms", "ms", "no wheel")
+    write_json(str(tmp_path / "rows.json"), [row])
+    (written,) = json.loads((tmp_path / "rows.json").read_text())
+    assert (written["value"], written["runs"]) == (None, [])
+    assert written["not_available"] == "no wheel"
+    show("x", [row])
+    assert "not available: no wheel" in capsys.readouterr().err
+    exit_beyond([row])
+
+
+@pytest.mark.parametrize(("value", "told"), [(1.0, "target 1.000 met"), (1.5, "missed")])
+def test_a_missed_target_is_told_and_no_fault(value: float, told: str) -> None:
+    row = replace(measured("x", "ms", [value]), target=1.0, more_ratios=(("peer", 2.0),))
+    assert row.remark.startswith("2.00 × peer, target 1.000")
+    assert row.remark.endswith(told)
+    fields = row.to_json()
+    assert (fields["target"], fields["met"]) == (1.0, value <= 1.0)
+    assert fields["more_ratios"] == {"peer": 2.0}
+    exit_beyond([row])

@@ -64,15 +64,16 @@ def pinned_to(core: int) -> Iterator[None]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask it to end, and after ten seconds end it; then whatever is left of its session."""
-    child.terminate()
+    """Ask it to end; after ten seconds, or at a second interrupt, end it, and whatever is left of its session."""
     try:
+        child.terminate()
         child.wait(timeout=_END_WITHIN_S)
     except subprocess.TimeoutExpired:
-        child.kill()
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

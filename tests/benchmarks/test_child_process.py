@@ -1,11 +1,12 @@
 import os
+import signal
 import sys
 import time
 
 import psutil
 import pytest
 
-from benchmarks.child_process import cpu_s, free_ports, pinned_to, process
+from benchmarks.child_process import cpu_s, free_ports, interrupted_by_sigterm, pinned_to, process
 
 SLEEPER = ["-c", "import time; time.sleep(60)"]
 PARENT = (
@@ -59,6 +60,13 @@ def test_cpu_time_is_that_of_the_process() -> None:
     assert cpu_s(os.getpid()) >= before
     with pytest.raises(ProcessLookupError):
         cpu_s(2**22 + 1)
+
+
+def test_sigterm_interrupts_and_no_longer_than_it_should() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with interrupted_by_sigterm(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_affinity_comes_back() -> None:

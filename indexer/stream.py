@@ -8,7 +8,8 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     live, far beyond          dropped; the last number is replayed and compared, for it is a restart or none
                               of ours. Without a replay that answers it is a restart
     live, lower, same bytes   dropped: a duplicate, or an overlap with a replay
-    live, lower, other bytes  the publisher restarted: everything is forgotten and begins again
+    live, lower, other bytes  the publisher restarted: everything is forgotten and begins again; behind a
+                              reconnect by a replay, for messages of several processes may be mixed
     resumed behind a dump     the same as after a reconnect; a lower number that is unknown is a restart
     live, unreadable          missing like one never heard; lost if its replay is unreadable too
     unreadable event          the rest is applied, and the batch is a loss: a replay says the same
@@ -226,7 +227,10 @@ class EventStream:
         inquiry.note_live(heard.seq)
         if heard.seq > position.expected and position.next_seq is not None:
             self.counters.gaps += 1
-        if heard.seq == position.expected and heard.batch is not None:
+        is_to_prove = (
+            inquiry.is_unproven and inquiry.can_ask
+        )  # the next number may be another process's
+        if heard.seq == position.expected and heard.batch is not None and not is_to_prove:
             return position.take(heard, now, LossCause.NO_REPLAY)
         if inquiry.can_ask:
             if self.held.add(heard):

@@ -87,6 +87,17 @@ SCRIPTS = {
         reply 4b        -> apply 4
         end             ->                      | joined
     """,
+    "the first messages of two new processes, mixed": """
+        live 0b 1b      -> apply 0, apply 1
+        disconnected    ->
+        connected       -> replay 1
+        live 0          -> forget restarted, replay 0 | rebuilding
+        live 0b         -> forget restarted, replay 0
+        live 1          ->
+        reply 0         -> forget restarted, replay 0
+        reply 0 1       -> apply 0, apply 1
+        end             ->                      | exact
+    """,
     "the start in what may be of two processes": """
         connected       -> replay 0
         disconnected    ->

@@ -1,6 +1,6 @@
 """Whether the router makes the tokens that an engine makes, asked of the engine itself when it is learned.
 
-Two short prompts tell: a text, and a chat for engines that render chats for others. They also show whether the
+A few short prompts tell: a text, and chats for engines that render chats for others. They also show whether the
 engine may be asked where nothing can be made here. An engine that does not answer proves nothing.
 """
 
@@ -8,26 +8,18 @@ from dataclasses import dataclass
 
 import orjson
 
-from prompt import Api, NoTokensError, PromptModel, RequestView, tokenize_body, view_request
+from prompt import (
+    PARITY_PROBES,
+    Api,
+    NoTokensError,
+    PromptModel,
+    RequestView,
+    tokenize_body,
+    view_request,
+)
 from protocol import EngineKind, TokenBytes, WorkerSpec
 from router.engine_tokens import Route
 from router.tokenize_route import TokenizeError
-
-_TEXT = "Grüße, 世界! It's 1,234.5 🙂\n\tdef f(x): return x**2  # don't"
-_PROBES = (
-    (Api.COMPLETIONS, {"prompt": _TEXT}),
-    (
-        Api.CHAT,
-        {
-            "messages": [
-                {"role": "system", "content": "Be short."},
-                {"role": "user", "content": _TEXT},
-                {"role": "assistant", "content": "So?"},
-                {"role": "user", "content": "And then?"},
-            ]
-        },
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ class Prover:
         self._timeout_s = timeout_s
 
     async def prove(self, spec: WorkerSpec, model: PromptModel | None) -> Proof | None:
-        """Ask the engine; None where it does not answer, which proves nothing. Two calls.
+        """Ask the engine; None where it does not answer, which proves nothing. As many calls as there are probes.
 
         Args:
             model: what its prompts are tokenized with here; None for nothing.
@@ -65,7 +57,7 @@ class Prover:
         taken: set[Api] = set()
         difference: str | None = None
         own = None if model is None else model.for_engines({spec.engine})
-        for api, fields in _PROBES:
+        for api, what, fields in PARITY_PROBES:
             if api is Api.CHAT and spec.engine is EngineKind.SGLANG:
                 continue
             view = view_request(api, orjson.dumps({"model": spec.model, **fields}))
@@ -80,18 +72,17 @@ class Prover:
                 break
             taken.add(api)
             if own is not None and difference is None:
-                difference = _difference(own, view, told.tokens)
+                difference = _difference(own, view, what, told.tokens)
         return Proof(Api.COMPLETIONS in taken, Api.CHAT in taken, difference)
 
 
-def _difference(own: PromptModel, view: RequestView, theirs: TokenBytes) -> str | None:
+def _difference(own: PromptModel, view: RequestView, what: str, theirs: TokenBytes) -> str | None:
     try:
         ours = own.prompt_tokens(view).tokens
     except NoTokensError:
         return None
     if ours == theirs:
         return None
-    what = "a chat" if view.api is Api.CHAT else "a text"
     return (
         f"the engine makes {len(theirs) // 4} tokens of {what}, the router {len(ours) // 4} others"
     )

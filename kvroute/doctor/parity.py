@@ -10,26 +10,8 @@ import orjson
 
 from kvroute.doctor.check import Check, CheckName, fault, ok, unchecked
 from kvroute.doctor.pages import Page, Pages
-from prompt import Api, NoTokensError, PromptModel, view_request
+from prompt import PARITY_PROBES, Api, NoTokensError, PromptModel, view_request
 from prompt.tokenizer import unpack_tokens
-
-_TEXT = "Grüße, 世界! def f(x): return x**2  # 1,234.5 🙂"
-PROBES: tuple[tuple[Api, str, Mapping[str, object]], ...] = (
-    (Api.COMPLETIONS, "a text", {"prompt": _TEXT}),
-    (Api.CHAT, "a chat", {"messages": [{"role": "user", "content": _TEXT}]}),
-    (
-        Api.CHAT,
-        "a chat of several turns",
-        {
-            "messages": [
-                {"role": "system", "content": "Be short."},
-                {"role": "user", "content": _TEXT},
-                {"role": "assistant", "content": "So?"},
-                {"role": "user", "content": "And then?"},
-            ]
-        },
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +35,7 @@ class Comparison:
 async def compare(pages: Pages, model: PromptModel, name: str) -> list[Comparison]:
     """Every probe on both sides, one after the other; none further once there is no such route."""
     found: list[Comparison] = []
-    for api, what, body in PROBES:
+    for api, what, body in PARITY_PROBES:
         page = await pages.post("/tokenize", {"model": name, **body})
         if page.status in (404, 405, 501):
             break

@@ -20,7 +20,7 @@ Pure: it is told what was heard and returns what to do. Its rules, by what the n
     replayed, a later hole    asked for again
     end of replay             held batches are applied; what is missing between them is asked for again
                               where it may have been published after the replay, else lost
-    replay hangs or fails     lost, and behind a reconnect not even a held clear makes exact
+    replay hangs or fails     lost; behind a reconnect what is held is in doubt too, even behind a clear
     it cannot be read         lost
     lost                      a repair is tried, ever more seldom, unless the buffer begins too late or what
                               is lost cannot be read: a replay from 0 takes the place of all claims
@@ -342,8 +342,8 @@ class EventStream:
         released = doubt + self._release(now, cause)
         if last is not None:
             released += self._take(last, now, cause)
-        if is_unproven and self.position.standing is Trust.EXACT:
-            # a clear, or the start, may be another process's than what follows
+        if is_unproven and released != doubt:
+            # what was held may be another process's than what follows, a clear and the start too
             self._inquiry.schedule_repair(now)
             released += self.position.doubt(cause)
         return released

@@ -103,7 +103,7 @@ AT_THE_BOUNDS = {
         disconnected    ->
         connected       -> replay 0
         live 1 2 3      ->                      | rebuilding
-        live 4          -> lost 1-, apply 1, apply 2, apply 3, apply 4 | degraded
+        live 4          -> lost 1-, apply 1, apply 2, apply 3, apply 4, lost 5- | degraded
     """,
 }
 

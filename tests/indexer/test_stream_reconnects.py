@@ -61,10 +61,18 @@ SCRIPTS = {
         disconnected    ->
         connected       -> replay 2
         live 3          ->
-        fail            -> lost 3-, apply 3     | degraded
+        fail            -> lost 3-, apply 3, lost 4- | degraded
         tick 10         -> replay 0
         reply 0 1 2 3   -> forget rebuilt, apply 0, apply 1, apply 2, apply 3
         end             ->                      | exact
+    """,
+    "what the process before said last, and nobody tells that it is gone": """
+        live 0 1        -> apply 0, apply 1
+        live 3          -> replay 2
+        disconnected    ->
+        connected       -> replay 1
+        fail            -> lost 2-, lost 2-2, apply 3, lost 4- | degraded
+        live 4b         -> apply 4              | degraded
     """,
     "a clear in what may be of two processes": """
         live 0 1        -> apply 0, apply 1

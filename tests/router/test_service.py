@@ -18,9 +18,10 @@ from prompt import bundled_model_dir
 from protocol import DEFAULT_ENGINE_MODEL
 from router.config import load_config
 from router.ports import PortInUseError, listen
-from router.service import PartFailedError, _router, _run, serve
+from router.service import PartFailedError, _run, serve
 from router.stop_signal import StopSignal
 from router.ticker import Ticker
+from router.wiring import wired
 from tests.router.front_door import bundled_model
 from tests.router.stub_engine import StubEngine, answer_chat, stub_engine, stub_publisher, until
 from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk
@@ -332,7 +333,7 @@ async def test_a_part_that_fails_ends_the_router_with_an_error() -> None:
     async with stub_engine(kv_events=hostile) as engine:
         config = load_config(None, {"workers": [engine.url]}, {})
         sockets = {name: listen("127.0.0.1", 0) for name in config.addresses()}
-        async with asyncio.timeout(10), _router(config) as router:
+        async with asyncio.timeout(10), wired(config) as router:
             broken = replace(router, ticker=BrokenTicker({}))
             with StopSignal() as stop, pytest.raises(PartFailedError, match="ticker broke"):
                 await _run(broken, config, sockets, stop)

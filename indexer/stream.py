@@ -41,6 +41,7 @@ from indexer.heard_batch import HeardBatch
 from indexer.held_batches import HeldBatches
 from indexer.inquiry import Inquiry
 from indexer.replay_ending import ReplayEnding
+from indexer.silence_clock import SilenceClock
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS, StreamLimits
 from indexer.stream_mode import Mode
 from indexer.stream_position import StreamPosition
@@ -62,14 +63,12 @@ class EventStream:
     """
 
     def __init__(self, has_replay: bool, limits: StreamLimits = DEFAULT_STREAM_LIMITS) -> None:
-        self._limits = limits
         self.counters = StreamCounters()
         self.position = StreamPosition(limits, self.counters)
         self.held = HeldBatches(limits.hold_batches, limits.hold_bytes)
         self._inquiry = Inquiry(has_replay, limits, self.position, self.counters)
         self._lost_connection = False
-        self._quiet_since: float | None = None
-        self._quiet_s = limits.settle_s
+        self._silence = SilenceClock(limits.settle_s, limits.silence_s)
 
     @property
     def trust(self) -> Trust:
@@ -115,7 +114,7 @@ class EventStream:
 
     def on_live(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A live message came. O(events of the batch) where it is the expected one."""
-        self._quiet_since = now
+        self._silence.hear(now)
         position, inquiry = self.position, self._inquiry
         is_next = heard.seq == position.next_seq and inquiry.mode is Mode.FOLLOW
         if is_next and heard.batch is not None:
@@ -125,7 +124,7 @@ class EventStream:
         expected = position.next_seq or 0
         if heard.seq < expected:
             return self._on_lower(heard, now)
-        if heard.seq > expected and self._is_far(heard.seq):
+        if heard.seq > expected and self.position.is_far(heard.seq):
             return self._on_far(heard, now)
         if inquiry.mode is not Mode.FOLLOW:
             return self._on_live_in_replay(heard, now)
@@ -172,9 +171,8 @@ class EventStream:
             return []
         if inquiry.begin_repair_if_due(now, is_purged=is_purged):
             return [inquiry.ask(Mode.REBUILD if self.position.next_seq else Mode.JOIN, 0)]
-        if self._quiet_since is not None and now - self._quiet_since >= self._quiet_s:
+        if self._silence.begin_if_due(now):
             inquiry.forgive()
-            self._quiet_since = now
             return [inquiry.ask(Mode.CHECK, max(self.position.expected - 1, 0))]
         return []
 
@@ -227,9 +225,8 @@ class EventStream:
         inquiry.note_live(heard.seq)
         if heard.seq > position.expected and position.next_seq is not None:
             self.counters.gaps += 1
-        is_to_prove = (
-            inquiry.is_unproven and inquiry.can_ask
-        )  # the next number may be another process's
+        # the next number may be another process's
+        is_to_prove = inquiry.is_unproven and inquiry.can_ask
         if heard.seq == position.expected and heard.batch is not None and not is_to_prove:
             return position.take(heard, now, LossCause.NO_REPLAY)
         if inquiry.can_ask:
@@ -239,11 +236,6 @@ class EventStream:
         inquiry.schedule_repair(now)
         cause = LossCause.UNANSWERED if inquiry.has_replay else LossCause.NO_REPLAY
         return position.take(heard, now, cause)
-
-    def _is_far(self, seq: int) -> bool:
-        """Whether the process that claims rest on cannot have come to this number."""
-        position = self.position
-        return position.num_applied > 0 and seq - position.expected > self._limits.max_jump
 
     def _on_far(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """Another process, or none of ours: a replay under way shows it, else one is asked for."""
@@ -291,7 +283,7 @@ class EventStream:
             return []
         if self.held.compare(heard) is False:
             return self._reset(ResetCause.OTHER_CONTENT) + self._inquiry.join(now)
-        if self._is_far(heard.seq):
+        if self.position.is_far(heard.seq):
             return self._reset(ResetCause.FAR_NUMBER) + self._inquiry.join(now)
         released: list[StreamAction] = []
         if heard.seq > expected:
@@ -349,7 +341,7 @@ class EventStream:
         return released
 
     def _take(self, heard: HeardBatch, now: float, cause: LossCause) -> list[StreamAction]:
-        if self._is_far(heard.seq):
+        if self.position.is_far(heard.seq):
             self.counters.implausible += 1
             return []
         return self.position.take(heard, now, cause)
@@ -371,9 +363,7 @@ class EventStream:
                     return [*actions, inquiry.ask_for_missing()]
                 inquiry.schedule_repair(now)
             actions += self._take(self.held.pop_first(), now, cause)
-        is_routine = inquiry.mode is Mode.CHECK
-        self._quiet_s = self._limits.silence_s if is_routine else self._limits.settle_s
-        self._quiet_since = now
+        self._silence.settle(now, is_routine=inquiry.mode is Mode.CHECK)
         inquiry.follow()
         return actions
 

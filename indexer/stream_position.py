@@ -39,7 +39,7 @@ class StreamPosition:
 
     __slots__ = (
         "_counters",
-        "_max_missed",
+        "_max_jump",
         "is_repairable",
         "last_event_at",
         "last_live_at",
@@ -54,7 +54,7 @@ class StreamPosition:
 
     def __init__(self, limits: StreamLimits, counters: StreamCounters) -> None:
         self._counters = counters
-        self._max_missed = limits.max_jump
+        self._max_jump = limits.max_jump
         self.ring = PayloadRing(limits.remembered_payloads)
         self.next_seq: int | None = None
         self.standing: Trust | None = None
@@ -75,6 +75,10 @@ class StreamPosition:
     def last_seq(self) -> int | None:
         """The last number that is accounted for; None before the first."""
         return self.next_seq - 1 if self.next_seq else None
+
+    def is_far(self, seq: int) -> bool:
+        """Whether the process that claims rest on cannot have come to this number."""
+        return self.num_applied > 0 and seq - self.expected > self._max_jump
 
     def take(
         self, heard: HeardBatch, now: float, cause: LossCause, *, is_replayed: bool = False
@@ -156,7 +160,7 @@ class StreamPosition:
         if not self.num_applied:
             self.standing = Trust.JOINED
             self.is_repairable |= cause is not LossCause.UNREADABLE
-            self._counters.missed_before_join += min(num_batches, self._max_missed)
+            self._counters.missed_before_join += min(num_batches, self._max_jump)
             return []
         self._counters.lost_batches += num_batches
         return [self._record_loss(first_seq, last_seq, cause)]

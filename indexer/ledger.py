@@ -25,6 +25,7 @@ from indexer.overdue_search import OverdueSearch
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
 from indexer.snapshots import LedgerSnapshot
+from indexer.spoken_keys import SpokenKeys
 from protocol import (
     AllBlocksCleared,
     BlockRemoved,
@@ -82,8 +83,7 @@ class RankLedger:
         self._cache_groups = CacheGroups(self._new_group, self.skips, limits.groups)
         self._groups = self._cache_groups.claiming
         self._overdue: OverdueSearch | None = None
-        self._may_leave_salts_out = may_leave_salts_out
-        self._speaks_extra_keys = False
+        self._spoken = SpokenKeys(index, may_leave_salts_out=may_leave_salts_out)
 
     @property
     def groups(self) -> Mapping[int | None, GroupLedger]:
@@ -165,7 +165,7 @@ class RankLedger:
         for group in self._groups.values():
             group.forget_past()
         self._cache_groups.clear()
-        self._speaks_extra_keys = self.has_placeholders = False
+        self._spoken.has_extra = self.has_placeholders = False
         self.history.begin()
 
     def doubt(self, until: float) -> None:
@@ -232,7 +232,7 @@ class RankLedger:
             groups={index: group.snapshot() for index, group in self._groups.items()},
             sparse=self._cache_groups.sparse.copy(),
             geometries=self.geometries.copy(),
-            speaks_extra_keys=self._speaks_extra_keys,
+            speaks_extra_keys=self._spoken.has_extra,
             has_placeholders=self.has_placeholders,
             observed=self.claims.observed.runs(),
         )
@@ -250,7 +250,7 @@ class RankLedger:
         self._lineage.has_guessed = may_be_guessed
         self._cache_groups.sparse.update(islice(sparse, self._limits.groups))
         self.geometries.update(geometries)
-        self._speaks_extra_keys = speaks_extra_keys
+        self._spoken.has_extra = speaks_extra_keys
         self.has_placeholders = has_placeholders
         self.history.lose()  # what was on HOST before is known, but not how often
 
@@ -280,9 +280,8 @@ class RankLedger:
         if tier is Tier.GPU:
             self.num_gpu_stored += len(event.block_hashes)
             self.last_gpu_store_at = now
-        if event.extra_keys is not None:
-            self._speaks_extra_keys = True
-        if not self._lacks_identity(event, tier):
+        self._spoken.note(event)
+        if not self._spoken.lacks_identity(event, tier):
             self._lineage.store(group, tier, event)
             return
         self.has_placeholders = self.has_placeholders or not event.token_ids
@@ -393,15 +392,3 @@ class RankLedger:
         if tier is None:
             self.skips[ClaimSkip.UNKNOWN_MEDIUM] += 1
         return tier
-
-    def _lacks_identity(self, event: BlockStored, tier: Tier) -> bool:
-        """Offload events may lack tokens, or the extra keys that the engine's GPU events carry.
-
-        Before the first of those it is not known whether the engine has such keys: then an event is taken at
-        its word as long as no salt has been seen anywhere in the fleet.
-        """
-        if not event.token_ids:
-            return True
-        if tier is Tier.GPU or event.extra_keys is not None:
-            return False
-        return self._speaks_extra_keys or (self._may_leave_salts_out and self._index.has_salts)

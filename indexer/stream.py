@@ -114,7 +114,7 @@ class EventStream:
 
     def on_live(self, heard: HeardBatch, now: float) -> list[StreamAction]:
         """A live message came. O(events of the batch) where it is the expected one."""
-        self._silence.hear(now)
+        self._silence.since = now
         position, inquiry = self.position, self._inquiry
         is_next = heard.seq == position.next_seq and inquiry.mode is Mode.FOLLOW
         if is_next and heard.batch is not None:

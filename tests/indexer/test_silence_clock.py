@@ -9,14 +9,14 @@ def test_nothing_is_due_before_anything_was_heard() -> None:
 
 def test_a_look_is_due_after_a_silence_and_again_after_another() -> None:
     clock = SilenceClock(1.0, 10.0)
-    clock.hear(5.0)
+    clock.since = 5.0
     assert [clock.begin_if_due(now) for now in (5.9, 6.0, 6.9, 7.0)] == [False, True, False, True]
 
 
 def test_what_is_heard_puts_the_look_off() -> None:
     clock = SilenceClock(1.0, 10.0)
-    clock.hear(5.0)
-    clock.hear(5.9)
+    clock.since = 5.0
+    clock.since = 5.9
     assert not clock.begin_if_due(6.5)
 
 

@@ -26,7 +26,7 @@ from indexer.limits import IndexLimits
 from indexer.namesakes import Namesakes
 from indexer.observed_removals import unobserve
 from indexer.parking import Parking
-from indexer.rank_claims import RankClaims, StoreWitness
+from indexer.rank_claims import RankClaims
 from indexer.remembered import Remembered
 from indexer.retired_slots import Table
 from indexer.snapshots import GroupSnapshot
@@ -72,11 +72,6 @@ class GroupLedger:
     def unnamed(self) -> Collection[EngineHash]:
         """Hashes held that name no block, for whatever reason."""
         return self._unnamed.hashes
-
-    @property
-    def num_unnamed(self) -> int:
-        """Their number."""
-        return len(self._unnamed.hashes)
 
     def held(self, tier: Tier) -> Iterator[tuple[EngineHash, Ref]]:
         """The named hashes of a tier and their blocks; a hash comes again with each namesake."""
@@ -161,7 +156,7 @@ class GroupLedger:
         Returns:
             Number of blocks that did not fit the bound of unnamed ones, and are not held.
         """
-        room = max(0, self._limits.unresolved - self.num_unnamed)
+        room = max(0, self._limits.unresolved - len(self.unnamed))
         named = [(block_hash, self.ref_of(block_hash)) for block_hash in hashes]
         known = [(block_hash, ref) for block_hash, ref in named if ref is not None]
         unknown = [block_hash for block_hash, ref in named if ref is None]
@@ -364,8 +359,6 @@ class GroupLedger:
             if block_hash in self._unnamed.hashes:
                 self._unnamed.drop(block_hash)
                 self._name_held(block_hash, ref)
-                if self._claims.witness is not None:
-                    self._show_named(self._claims.witness, block_hash, ref)
             for piece in self.parking.take(block_hash):
                 refs = self._place(piece, ref)
                 adopted = list(zip(piece.hashes, refs, strict=False))
@@ -375,8 +368,13 @@ class GroupLedger:
                 self._unnamed.note_unkeyable(piece.hashes[len(refs) :])
 
     def _name_held(self, block_hash: EngineHash, ref: Ref) -> None:
+        witness = self._claims.witness
         for tier, held in self._tiers.items():
-            if block_hash in held and held[block_hash] is None:
+            if block_hash not in held:
+                continue
+            if witness is not None:
+                witness.stored(tier, [block_hash], [ref])
+            if held[block_hash] is None:
                 held[block_hash] = ref
                 self._claims.announce(tier, [ref])
                 until = self._unnamed.confirm(tier, block_hash)
@@ -396,8 +394,3 @@ class GroupLedger:
         refs = (ref, *self._namesakes.get(tier, block_hash))
         doubts = self._claims.doubtful[tier]
         return any(doubts.is_overdue(one, now) for one in refs)
-
-    def _show_named(self, witness: StoreWitness, block_hash: EngineHash, ref: Ref) -> None:
-        for tier, held in self._tiers.items():
-            if block_hash in held:
-                witness.stored(tier, [block_hash], [ref])

@@ -167,7 +167,7 @@ class HitAudit:
     def _holds_unnamed(self, since: float) -> bool:
         """Whether the engine held blocks since then of which we do not know which they are."""
         for group in self._ledger.groups.values():
-            if group.num_unnamed:
+            if group.unnamed:
                 return True
             if group.unnamed_left_at is not None and group.unnamed_left_at >= since:
                 return True

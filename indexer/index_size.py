@@ -44,7 +44,7 @@ def index_size(blocks: BlockIndex, ledgers: Iterable[RankLedger]) -> int:
         for group in ledger.groups.values():
             tables = group.tables()
             size += sum(map(_size_of_table, tables)) + getsizeof(group.unnamed)
-            num_refs += _num_refs(tables, group.num_unnamed)
+            num_refs += _num_refs(tables, len(group.unnamed))
     return size + max(num_refs, num_keys) * _KEY
 
 

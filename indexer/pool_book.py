@@ -288,7 +288,7 @@ class PoolBook:
                 StorageSource.INFERRED: len(ledger.claims.observed),
             },
             self.trust,
-            sum(group.num_unnamed for group in ledger.groups.values()),
+            sum(len(group.unnamed) for group in ledger.groups.values()),
             self.num_contradicted,
             dict(ledger.skips),
         )

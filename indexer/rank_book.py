@@ -333,7 +333,7 @@ class RankBook:
             dropped_marks=ledger.claims.num_dropped_marks,
             doubtful=ledger.claims.num_doubtful,
             orphans=ledger.num_orphans,
-            unnamed=sum(group.num_unnamed for group in groups),
+            unnamed=sum(len(group.unnamed) for group in groups),
             duplicates=dict(ledger.claims.duplicates),
             unknown_removals=dict(ledger.unknown_removals),
             skips=dict(ledger.skips),

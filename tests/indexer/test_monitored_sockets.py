@@ -28,6 +28,7 @@ class FlappingPublisher:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
+        self._meetings: set[asyncio.Task[None]] = set()
         self.num_breaks = 0
         self.source = EventSource(Rank(WorkerId("flapping")), "", None)
 
@@ -38,15 +39,27 @@ class FlappingPublisher:
         self.source = EventSource(self.source.rank, f"tcp://127.0.0.1:{port}", None)
         async with server:
             yield
+        for meeting in self._meetings:
+            meeting.cancel()
+        await asyncio.gather(*self._meetings, return_exceptions=True)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            writer.write(_GREETING + b"\x04" + bytes([len(_READY)]) + _READY)
-            await reader.readexactly(len(_GREETING))
-            await reader.read(64)
-        writer.close()
-        self.num_breaks += 1
-        self._changes.note()
+        meeting = asyncio.current_task()
+        assert meeting is not None
+        self._meetings.add(meeting)
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                writer.write(_GREETING + b"\x04" + bytes([len(_READY)]) + _READY)
+                await reader.readexactly(len(_GREETING))
+                await reader.read(64)
+            writer.close()
+            self.num_breaks += 1
+            self._changes.note()
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
+        finally:
+            self._meetings.discard(meeting)
 
 
 @pytest.fixture

@@ -124,3 +124,9 @@ def test_a_prefix_query_is_answered_as_its_page_says(session: Session) -> None:
     *_, output = [session.outputs[one.where] for one in BLOCKS if one.page == page]
     (told,) = orjson.loads(output)["default"].values()
     assert [told] == list(shown["default"].values())
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
+def test_no_block_looks_for_processes_to_signal(block: Block) -> None:
+    """What it would find is the reader's, or the shell that runs it."""
+    assert re.search(r"\b(pgrep|pkill|killall|pidof)\b", block.text) is None

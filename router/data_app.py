@@ -22,13 +22,15 @@ from router.client_keys import ClientKey
 from router.counters import DataCounters
 from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
-from router.exchange import Exchange, Forward, Relay, is_unknown_model
+from router.exchange import Exchange, is_unknown_model
+from router.forward import Forward
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
 from router.hops import via_of
 from router.keyed_request import keyed
 from router.own_routes import Fleet, OwnAnswer, own_answer
 from router.prompt_reader import PromptReader
 from router.refusal import refuse_unread
+from router.relay import Relay
 from router.request_plan import plan_request
 from scoring.brain import NoCandidateError, TooManyRequestsError
 

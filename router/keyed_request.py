@@ -3,7 +3,7 @@
 from prompt import Api
 from router.client_keys import CREDENTIALS, ClientKey
 from router.errors import ErrorKind, FrontDoorError
-from router.exchange import Forward
+from router.forward import Forward
 from router.prompt_reader import ReadRequest
 from router.tenant_salt import FIELD, UnsaltableError
 

@@ -42,7 +42,6 @@ from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
 from router.dialer import Dialer
 from router.engine_tokens import EngineTokens
-from router.exchange import Relay
 from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
 from router.front import client_keys, front_of, server_certificates
@@ -57,6 +56,7 @@ from router.probe import Prober, open_prober
 from router.prompt_reader import PromptReader
 from router.reach import CheckedNames, Reach
 from router.registry import Brains, Registry
+from router.relay import Relay
 from router.server_certificate import CertificateWatch, ServerCertificate
 from router.shelf import PromptShelf
 from router.sibling import Siblings

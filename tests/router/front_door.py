@@ -19,12 +19,12 @@ from router.connections import ConnectionGuard, ConnectionLimits
 from router.cors import Cors
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
-from router.exchange import Relay
 from router.front import front_of
 from router.http_protocol import FrontDoorProtocol
 from router.own_routes import Readiness
 from router.ports import listen, make_server
 from router.prompt_reader import PromptReader
+from router.relay import Relay
 from router.upstream import UpstreamTimeouts, open_upstream
 from scoring import OutcomeKind
 from tests.router.stub_brain import StubBrain

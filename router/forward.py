@@ -1,0 +1,30 @@
+"""One request as it goes on to a worker."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from router.headers import RawHeader
+from scoring.brain import PlanRequest
+
+
+class Forward(NamedTuple):
+    """One request as it goes on to a worker.
+
+    Attributes:
+        plan: what the brain is asked.
+        target: raw path and query.
+        may_repeat: sending it twice does no harm.
+        reads_usage: the answer's end is read for what the engine reports.
+        started_at: when the client's request came, monotonic seconds.
+        shows_score: the client is told how its rank was weighed.
+    """
+
+    plan: PlanRequest
+    method: str
+    target: str
+    headers: Sequence[RawHeader]
+    body: bytes
+    may_repeat: bool
+    reads_usage: bool
+    started_at: float
+    shows_score: bool = False

@@ -1,4 +1,4 @@
-"""Engine versions whose events are not to be believed."""
+"""Engine versions as numbers, and those whose events are not to be believed."""
 
 import re
 
@@ -15,10 +15,16 @@ def are_events_believed(engine: EngineKind, version: str | None) -> bool:
 
     Source: SGLang 0.4.7 to 0.5.15, recorded streams of each.
     """
-    if engine is not EngineKind.SGLANG or version is None:
+    if engine is not EngineKind.SGLANG:
         return True
-    numbers = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
-    if numbers is None:
-        return True
-    parts = tuple(int(number or 0) for number in numbers.groups())
-    return parts >= _SGLANG_BELIEVED
+    numbers = version_numbers(version)
+    return numbers is None or numbers >= _SGLANG_BELIEVED
+
+
+def version_numbers(version: str | None) -> tuple[int, int, int] | None:
+    """The first three numbers of a version; None where it tells none."""
+    found = None if version is None else re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if found is None:
+        return None
+    major, minor, patch = found.groups()
+    return int(major), int(minor), int(patch or 0)

@@ -15,7 +15,7 @@ from router.score_header import score_field
 from router.stream_start import StreamStart, Verdict
 from router.tail import Tail, Usage, has_error_event, read_usage
 from router.upstream import Fault, UpstreamAnswer, UpstreamError
-from scoring.brain import Outcome, OutcomeKind
+from scoring import Outcome, OutcomeKind, RankPin
 
 BUSY_STATUSES = frozenset({429, 503})
 """What a worker answers that has no room: back-pressure, no fault."""
@@ -126,9 +126,10 @@ class Relaying:
     def _own_headers(self) -> list[RawHeader]:
         own = [(REQUEST_ID, self._forward.plan.request_id.encode())]
         if self._relay.names_worker:
-            rank = self._lease.plan.rank
-            own.append((b"x-kvroute-worker", rank.worker.encode()))
-            own.append((b"x-kvroute-dp-rank", b"%d" % rank.dp_rank))
+            plan = self._lease.plan
+            own.append((b"x-kvroute-worker", plan.rank.worker.encode()))
+            if plan.pin is not RankPin.NONE:
+                own.append((b"x-kvroute-dp-rank", b"%d" % plan.rank.dp_rank))
         if self._forward.shows_score:
             own.append(score_field(self._lease.plan))
         return own

@@ -16,6 +16,7 @@ from scoring.load import RankLoad
 from scoring.planner import Planner, PlannerLimits
 from scoring.policies import PolicyName
 from scoring.prefix_index import IndexVerb, PrefixIndex
+from scoring.rank_pin import RankPin, rank_pins
 from scoring.rates import RateName, RateSource, configured_rates, with_hit_weights
 from scoring.speeds import NoSample
 from scoring.worker_table import PlannedWorker, TooManyWorkersError
@@ -40,6 +41,7 @@ __all__ = [
     "PrefixIndex",
     "RankLoad",
     "RankName",
+    "RankPin",
     "RateName",
     "RateSource",
     "Reason",
@@ -50,5 +52,6 @@ __all__ = [
     "decision_json",
     "decision_record",
     "decisions_json",
+    "rank_pins",
     "with_hit_weights",
 ]

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from protocol import Rank, TokenBytes
 from scoring.decision import Decision
+from scoring.rank_pin import RankPin
 
 
 class NoCandidateError(Exception):
@@ -35,7 +36,8 @@ class OutcomeKind(StrEnum):
     BUSY = "busy"  # 429 or 503: back-pressure
     WORKER_ERROR = "worker_error"  # other 5xx, or an error event in the stream
     CONNECT_FAILED = "connect_failed"
-    BROKEN_OFF = "broken_off"  # died after the answer had begun
+    BROKEN_OFF = "broken_off"  # died before its answer or within it
+    STALE = "stale"  # a kept connection broke at once: perhaps it was closed while it idled
     TIMED_OUT = "timed_out"
 
 
@@ -82,7 +84,8 @@ class Plan(NamedTuple):
     """Where the request goes. ``plan_id`` names the lease; each attempt is a plan of its own.
 
     ``dp_ranks`` are those of the worker: beyond one, the request must be pinned to its own, which engines
-    count from their first.
+    count from their first, in the way that ``pin`` names; where that is none, the engine picks one itself, and the
+    plan's is the one that the load is booked on.
     ``matched_tokens`` of the prompt are held by the rank, as far as is known.
     """
 
@@ -92,6 +95,7 @@ class Plan(NamedTuple):
     decision: Decision
     dp_ranks: range = range(1)
     matched_tokens: int = 0
+    pin: RankPin = RankPin.HEADER
 
 
 class Outcome(NamedTuple):

@@ -6,6 +6,7 @@ from indexer.match import RankMatch
 from protocol import EngineModel
 from scoring.brain import Outcome
 from scoring.load import Fall, Lease
+from scoring.rank_pin import RankPin
 from scoring.ranking import Option
 from scoring.speeds import MIN_WORK_TOKENS, NoSample
 from scoring.weighing import TimedPrompt, Weighing
@@ -21,6 +22,7 @@ class OpenPlan:
         option: the chosen rank as it was weighed.
         first_byte_at: monotonic seconds; None before the first byte.
         is_observed: the index was told that the rank holds the prompt.
+        pin: how the engine is told the rank.
     """
 
     row: RankRow
@@ -32,6 +34,12 @@ class OpenPlan:
     is_streaming: bool
     first_byte_at: float | None = None
     is_observed: bool = False
+    pin: RankPin = RankPin.HEADER
+
+    @property
+    def known_prompt(self) -> TimedPrompt | None:
+        """What the rank is known to be given; None where there are no tokens, or the engine picks the rank."""
+        return None if self.pin is RankPin.NONE else self.prompt
 
     @property
     def match(self) -> RankMatch | None:
@@ -56,6 +64,7 @@ def open_plan(weighing: Weighing, option: Option, now: float) -> OpenPlan:
         option=option,
         decided_at=now,
         is_streaming=request.is_streaming,
+        pin=option.row.entry.pin(request.api),
     )
 
 
@@ -90,6 +99,8 @@ def speed_sample(
     is_cut = plan.prompt is not None and plan.prompt.is_cut
     if length is None or is_cut or (plan.match is None and reported is None):
         return NoSample.NO_TOKENS
+    if plan.pin is RankPin.NONE:
+        return NoSample.UNKNOWN_RANK
     if plan.option.queued_tokens:
         return NoSample.QUEUED
     hit = plan.option.price.prompt.hit

@@ -78,9 +78,11 @@ class OpenPlans:
     def under_way(self, row: RankRow) -> list[TimedPrompt]:
         """Prompts that the rank is yet to show it holds. O(open plans)."""
         return [
-            plan.prompt
+            prompt
             for plan in self._plans.values()
-            if plan.row is row and plan.prompt is not None and not plan.is_observed
+            if plan.row is row
+            and not plan.is_observed
+            and (prompt := plan.known_prompt) is not None
         ]
 
     def check(self, books: Iterable[LoadBook]) -> None:

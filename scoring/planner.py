@@ -128,12 +128,14 @@ class Planner:
         option = ranking.options[0]
         rank = option.row.rank
         self._policy.chose(weighing, option.row, now)
-        plan_id = self._open.add(open_plan(weighing, option, now))
-        if weighing.prompt is not None:
-            self._index.predict(rank, weighing.prompt, now)
+        opened = open_plan(weighing, option, now)
+        plan_id = self._open.add(opened)
+        prompt = opened.known_prompt
+        if prompt is not None:
+            self._index.predict(rank, prompt, now)
         spec = option.row.entry.spec
         matched = option.match.matched_tokens if option.match is not None else 0
-        return Plan(plan_id, rank, spec.url, decision, spec.dp_ranks, matched)
+        return Plan(plan_id, rank, spec.url, decision, spec.dp_ranks, matched, opened.pin)
 
     def first_byte(self, plan_id: int, now: float) -> None:
         """The first byte of the answer's content came: prefill is over. Idempotent, O(blocks)."""
@@ -308,7 +310,7 @@ class Planner:
     def _look_for_cover(self, now: float) -> None:
         """End the prefill of prompts that their rank's blocks cover; who was looked up goes last."""
         for plan_id, plan in self._open.next_falling(_COVER_CHECKS_PER_TICK):
-            prompt = plan.prompt
+            prompt = plan.known_prompt
             if prompt is None or not self._table.has(plan.row):
                 continue
             found = self._index.match(prompt, [plan.row.rank], now)
@@ -316,26 +318,28 @@ class Planner:
                 self._open.end_prefill(plan_id, plan)
 
     def _observe(self, plan: OpenPlan, now: float) -> None:
-        if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
+        prompt = plan.known_prompt
+        if prompt is None or plan.is_observed or not self._table.has(plan.row):
             return
         plan.is_observed = True
-        self._index.observe(plan.row.rank, plan.prompt, now)
+        self._index.observe(plan.row.rank, prompt, now)
 
     def _withdraw(self, plan: OpenPlan) -> None:
         """Without a first byte nothing shows that the rank computed, or will compute, the prompt."""
-        if plan.prompt is None or plan.is_observed or not self._table.has(plan.row):
+        prompt = plan.known_prompt
+        if prompt is None or plan.is_observed or not self._table.has(plan.row):
             return
-        self._index.withdraw(plan.row.rank, plan.prompt, self._open.under_way(plan.row))
+        self._index.withdraw(plan.row.rank, prompt, self._open.under_way(plan.row))
 
     def _learn(self, plan: OpenPlan, outcome: Outcome, now: float) -> None:
         if not self._table.has(plan.row):
             self._counters.gone += 1
             return
         self._observe(plan, now)
-        if plan.prompt is not None and plan.match is not None:
-            cached = None if plan.prompt.is_recomputed else outcome.cached_tokens
-            rank = plan.row.rank
-            self._index.report(rank, plan.prompt, cached, plan.match, plan.decided_at, now)
+        prompt = plan.known_prompt
+        if prompt is not None and plan.match is not None:
+            cached = None if prompt.is_recomputed else outcome.cached_tokens
+            self._index.report(plan.row.rank, prompt, cached, plan.match, plan.decided_at, now)
         self._count_reuse(plan, outcome)
         sample = speed_sample(plan, outcome, self._rates.model)
         if isinstance(sample, NoSample):

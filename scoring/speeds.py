@@ -42,6 +42,7 @@ class NoSample(StrEnum):
     TOO_SHORT = "too_short"
     QUEUED = "queued"
     NO_TIME = "no_time"
+    UNKNOWN_RANK = "unknown_rank"  # the engine picked it, so what waited there is not known
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from scoring.key_memo import KeyMemo
 from scoring.prefix_index import GuardedIndex
 from scoring.ranking import Option
 from scoring.rates import CostRates, RateTable
+from scoring.shared_match import with_shared
 from scoring.worker_table import RankRow, Resolution
 
 Timer = Callable[[], int]
@@ -112,6 +113,9 @@ class Scale:
         if prompt is not None:
             started = self.timer()
             matches = self.index.match(prompt, [row.rank for row in eligible], now)
+            api = weighing.request.api
+            if matches is not None and weighing.resolution.has_unpinned(api):
+                matches = with_shared(eligible, matches, api)
             weighing.match_ns = self.timer() - started - prompt.keys_ns
         length = weighing.prompt_tokens or 0
         limit = weighing.request.max_output_tokens

@@ -9,9 +9,11 @@ serves one model only, or where it is about no model.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from prompt import Api
 from protocol import Rank, WorkerId, WorkerSpec
 from scoring.decision import Exclusion
 from scoring.load import LoadBook
+from scoring.rank_pin import RankPin, RankPins, rank_pins
 
 
 class TooManyWorkersError(Exception):
@@ -38,14 +40,24 @@ class PlannedWorker:
 class WorkerEntry:
     """A worker in the table, with one row a rank."""
 
-    __slots__ = ("blocked", "excluded", "is_draining", "rows", "spec")
+    __slots__ = ("_pins", "blocked", "excluded", "is_draining", "rows", "spec")
 
     def __init__(self, spec: WorkerSpec) -> None:
-        self.spec = spec
+        self.describe(spec)
         self.is_draining = False
         self.excluded: Exclusion | None = None
         self.blocked: Exclusion | None = None  # why it may not be chosen, draining first
         self.rows: tuple[RankRow, ...] = ()
+
+    def describe(self, spec: WorkerSpec) -> None:
+        """Take what the worker is; its rows are the table's business."""
+        self.spec = spec
+        is_one = spec.num_ranks == 1
+        self._pins: RankPins = {} if is_one else rank_pins(spec.engine, spec.version)
+
+    def pin(self, api: str) -> RankPin:
+        """How the engine is told which of its ranks serves a request; there is nothing to tell where it has one."""
+        return self._pins.get(api, RankPin.HEADER)
 
     def settle(self) -> None:
         """Work out ``blocked``."""
@@ -72,7 +84,7 @@ class Resolution:
         rows: ranks that serve it.
     """
 
-    __slots__ = ("_everyone", "_others", "adapter", "model", "rows")
+    __slots__ = ("_everyone", "_others", "_unpinned", "adapter", "model", "rows")
 
     def __init__(
         self,
@@ -86,6 +98,16 @@ class Resolution:
         self.rows = rows
         self._everyone = everyone
         self._others: tuple[RankRow, ...] | None = None
+        self._unpinned: frozenset[str] | None = None
+
+    def has_unpinned(self, api: str) -> bool:
+        """Whether some of the ranks cannot be told to an engine with a request of this API. O(ranks) at first."""
+        if self._unpinned is None:
+            entries = {row.entry for row in self.rows}
+            self._unpinned = frozenset(
+                name for name in Api for one in entries if one.pin(name) is RankPin.NONE
+            )
+        return api in self._unpinned
 
     @property
     def num_others(self) -> int:
@@ -126,7 +148,7 @@ class WorkerTable:
                 raise TooManyWorkersError(f"at most {self._max_workers} workers")
             entry = self._entries[spec.worker] = WorkerEntry(spec)
         known = {row.rank: row for row in entry.rows}
-        entry.spec = spec
+        entry.describe(spec)
         entry.rows = tuple(known.get(rank) or RankRow(entry, rank) for rank in spec.ranks)
         self._names = None
 

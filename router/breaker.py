@@ -9,8 +9,9 @@ since, the next good probe half opens it. And one request may try an open one wh
 it succeeds the circuit closes, if not it stays open for as long as it would have been. Either way at most
 once in a 20th of the cool-down, so that a worker which is dead gets no more than that.
 
-Faults are answers of 5xx other than 503, and transport errors. 4xx is the client's, 429 and 503 are
-back-pressure: they prove that the worker lives. A half-open worker is a candidate like any other, so it
+Faults are answers of 5xx other than 503, and transport errors; but a kept connection that breaks at once may have been
+closed while it idled, and says nothing. 4xx is the client's, 429 and 503 are back-pressure: they prove that the worker
+lives. A half-open worker is a candidate like any other, so it
 cannot stay half open for want of being tried.
 """
 

@@ -46,6 +46,7 @@ from router.key_config import MAX_KEYS, ClientKeyEntry
 from router.listener_tls import ListenerTls
 from router.prompt_config import PromptConfig
 from router.reach import ReachConfig
+from router.retry_config import RetryConfig
 from router.storage_config import StorageConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
 from router.worker_tls import WorkerTls
@@ -270,6 +271,7 @@ class RouterConfig(BaseSettings):
     timeouts: Timeouts = Timeouts()
     health: Health = Health()
     breaker: BreakerConfig = BreakerConfig()
+    retries: RetryConfig = RetryConfig()
     ready: Ready = Ready()
     bootstrap: BootstrapConfig = BootstrapConfig()
     drain: Drain = Drain()

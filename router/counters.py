@@ -11,7 +11,9 @@ TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 class RetryReason(StrEnum):
     """Why an attempt was followed by another one."""
 
-    FRESH_CONNECTION = "fresh_connection"  # a kept one broke: once more, same rank
+    FRESH_CONNECTION = (
+        "fresh_connection"  # a kept one broke and there is nobody else: once more, same worker
+    )
     CONNECT = "connect"
     RESET = "reset"
     MALFORMED = "malformed"
@@ -58,6 +60,7 @@ class DataCounters:
         in_flight: requests being served; a gauge.
         requests: by API and status class (``2xx``, …, ``closed`` where the client left first).
         retries: by ``RetryReason``.
+        retries_withheld: likewise, of attempts that were not repeated for want of budget.
         unrouted: requests on routed paths that were placed by load alone, by reason.
         asked: prompts that an engine was to tokenize: ``kept`` from before, ``asked`` for, ``failed`` of these.
         approximate_prompts: requests placed by stand-ins for their tokens.
@@ -71,6 +74,7 @@ class DataCounters:
         self.in_flight = 0
         self.requests: Counter[tuple[str, str]] = Counter()
         self.retries: Counter[str] = Counter()
+        self.retries_withheld: Counter[str] = Counter()
         self.unrouted: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
         self.approximate_prompts = 0

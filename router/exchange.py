@@ -4,9 +4,9 @@
                            ├─ 5xx, 429, 503 ───────▶ another rank once it is booked, else this answer
                            └─ any other status ────▶ relay ─▶ usage ─▶ end
 
-Until the first byte of an answer has been relayed a request may be sent to another rank, within a
-budget of attempts; from then on a broken answer is told to the client and never mended. A request on which
-two workers closed their connection without a byte goes to no third one: it may be what they died of.
+Until the first byte of an answer has been relayed a request may be sent to another rank, within a bound of its own
+and a budget of the fleet's; from then on a broken answer is told to the client and never mended. A request on which
+two connections were closed without a byte is not sent a third time: it may be what the workers died of.
 """
 
 from protocol import Rank
@@ -30,7 +30,7 @@ from scoring.brain import (
 from scoring.decision import Decision, Exclusion
 
 _MAX_DEATHS = 2
-"""Workers that may die on one request before it is held to be what they die of."""
+"""Connections that one request may break without a byte before it is held to be what workers die of."""
 _OUTCOMES = {
     Fault.CONNECT: OutcomeKind.CONNECT_FAILED,
     Fault.RESET: OutcomeKind.BROKEN_OFF,
@@ -60,7 +60,6 @@ class Exchange:
         "_answer",
         "_excluded",
         "_forward",
-        "_has_refreshed",
         "_num_attempts",
         "_num_deaths",
         "_relay",
@@ -75,7 +74,6 @@ class Exchange:
         self._num_attempts = 0
         self._num_deaths = 0
         self._was_busy = False
-        self._has_refreshed = False
 
     async def run(self) -> None:
         """Serve the request.
@@ -88,6 +86,7 @@ class Exchange:
             TooManyRequestsError: the brain is full; nothing was sent to the client.
             FrontDoorError: every attempt failed; nothing was sent to the client.
         """
+        self._relay.retries.began(self._relay.clock())
         lease: Lease | None = self._book()
         while lease is not None:
             with lease:
@@ -99,8 +98,8 @@ class Exchange:
             with self._relay.outages.wait_for(lease.plan.rank.worker):
                 answer = await self._send(lease)
         except UpstreamError as error:
-            lease.end(Outcome(_OUTCOMES[error.fault]))
-            another = self._after_fault(lease, error.fault)
+            lease.end(Outcome(OutcomeKind.STALE if error.is_stale else _OUTCOMES[error.fault]))
+            another = self._after_fault(lease, error)
             if another is None:
                 kind, message = _REFUSALS[error.fault]
                 raise FrontDoorError(kind, message) from error
@@ -114,37 +113,34 @@ class Exchange:
             answer.close()
 
     async def _send(self, lease: Lease) -> UpstreamAnswer:
-        """Send the request. A kept connection that was closed while idle shows as one that breaks at once,
-        so the first that does is followed by one more try on the same rank. A worker that cannot be connected
-        to for that try did not idle: it has died."""
+        """Send the request, over a fresh connection once one has broken."""
         forward, plan = self._forward, lease.plan
         headers = forward.headers
         if len(plan.dp_ranks) > 1:
             headers = [field for field in headers if field[0] != DP_RANK]
             headers.append((DP_RANK, b"%d" % plan.dp_ranks.index(plan.rank.dp_rank)))
-        url = plan.url + forward.target
-        try:
-            return await self._relay.upstream.send(forward.method, url, headers, forward.body)
-        except UpstreamError as error:
-            if not error.is_stale or self._has_refreshed or not forward.may_repeat:
-                raise
-        self._has_refreshed = True
-        self._relay.counters.retries[RetryReason.FRESH_CONNECTION] += 1
-        try:
-            return await self._relay.upstream.send(forward.method, url, headers, forward.body)
-        except UpstreamError as error:
-            self._num_deaths += error.fault is Fault.CONNECT
-            raise
+        return await self._relay.upstream.send(
+            forward.method,
+            plan.url + forward.target,
+            headers,
+            forward.body,
+            is_fresh=self._num_deaths > 0,
+        )
 
-    def _after_fault(self, lease: Lease, fault: Fault) -> Lease | None:
+    def _after_fault(self, lease: Lease, error: UpstreamError) -> Lease | None:
         """Another rank after no answer. What may have been begun is repeated only if that does no harm, and
-        never after a long wait."""
+        never after a long wait.
+
+        A kept connection that breaks at once may have been closed while it idled: it is the one fault after which
+        the same worker is asked again, where there is nobody else.
+        """
+        fault = error.fault
         self._num_deaths += fault is Fault.RESET
         if self._num_deaths >= _MAX_DEATHS:
             return None
         if fault is Fault.TIMEOUT or (fault is not Fault.CONNECT and not self._forward.may_repeat):
             return None
-        return self._book_another(lease, _RETRIES[fault])
+        return self._book_another(lease, _RETRIES[fault], or_same=error.is_stale)
 
     def _instead_of(self, lease: Lease, status: int) -> Lease | None:
         """Another rank instead of an answer that says the worker is busy (once) or broken."""
@@ -160,18 +156,32 @@ class Exchange:
                 return self._book_another(lease, RetryReason.WORKER_ERROR)
         return None
 
-    def _book_another(self, lease: Lease, reason: RetryReason) -> Lease | None:
-        """A lease on a rank of another worker, if the budget allows and there is one."""
-        plan = lease.plan
-        self._excluded |= {Rank(plan.rank.worker, rank) for rank in plan.dp_ranks}
-        if self._num_attempts >= self._relay.max_attempts:
+    def _book_another(
+        self, lease: Lease, reason: RetryReason, *, or_same: bool = False
+    ) -> Lease | None:
+        """A lease on a rank of another worker, or else of the same; None where no bound allows it or nobody can."""
+        relay, plan, before = self._relay, lease.plan, self._excluded
+        now = relay.clock()
+        if relay.retries.left(now, relay.counters.in_flight) < 1:
+            relay.counters.retries_withheld[reason] += 1
             return None
+        self._excluded |= {Rank(plan.rank.worker, rank) for rank in plan.dp_ranks}
+        has_attempts = self._num_attempts < relay.max_attempts
+        another = self._book_again(reason, now) if has_attempts else None
+        if another is None and or_same:
+            self._excluded = before
+            another = self._book_again(RetryReason.FRESH_CONNECTION, now)
+        return another
+
+    def _book_again(self, reason: RetryReason, now: float) -> Lease | None:
+        """A further lease, if anybody can take the request."""
         try:
-            another = self._book()
+            again = self._book()
         except (NoCandidateError, TooManyRequestsError):
             return None
+        self._relay.retries.spend(now)
         self._relay.counters.retries[reason] += 1
-        return another
+        return again
 
     def _book(self) -> Lease:
         """Ask the brain for a rank.

@@ -119,6 +119,8 @@ class RouterCollector(Collector):
         text = "Prompts that an engine was to tokenize: kept from before, asked for, and failed of these."
         yield counter("asked_prompts", text, ("result",), by_one(asked))
         for name, text, value in (
+        text = "Attempts that were not repeated, for the fleet's budget was spent."
+        yield counter("retries_withheld", text, ("reason",), by_one(data.retries_withheld))
             (
                 "cut_prompts",
                 "Requests placed by what comes before their first image.",

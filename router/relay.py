@@ -9,7 +9,8 @@ from router.counters import DataCounters
 from router.hops import Hops, new_hops
 from router.lease import OutcomeListener
 from router.outages import Outages
-from router.upstream import Upstream
+from router.retry_budget import RetryBudget
+from router.upstream import UpstreamAnswer
 from scoring.brain import Brain, Plan, PlanRequest
 
 
@@ -41,3 +42,5 @@ class Relay:
     outages: Outages = field(default_factory=Outages)
     hops: Hops = field(default_factory=new_hops)
     broken_answers: BrokenAnswers = field(default_factory=BrokenAnswers)
+        retries: what all requests together may be tried again.
+    retries: RetryBudget = field(default_factory=RetryBudget)

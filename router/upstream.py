@@ -50,7 +50,13 @@ class Upstream:
         self._pool.check()
 
     async def send(
-        self, method: str, url: str, headers: Sequence[RawHeader], body: bytes
+        self,
+        method: str,
+        url: str,
+        headers: Sequence[RawHeader],
+        body: bytes,
+        *,
+        is_fresh: bool = False,
     ) -> UpstreamAnswer:
         """Send one request and wait for the head of its answer. Cancelling closes the connection.
 
@@ -59,6 +65,7 @@ class Upstream:
             url: the worker's base and the client's raw target, which is not normalised.
             headers: end to end fields, in order; host and length are added.
             body: all of it.
+            is_fresh: over a connection that has not served before.
 
         Raises:
             UpstreamError: no head came.
@@ -68,7 +75,9 @@ class Upstream:
         pool = self._pool
         origin = pool.origin(url[:path_at])
         head = request_head(method, url[path_at:], origin.host_field, headers, len(body))
-        connection = pool.take(origin) or await pool.connect(origin)
+        connection = None if is_fresh else pool.take(origin)
+        if connection is None:
+            connection = await pool.connect(origin)
         answer = connection.send(head, body, is_head_request=method == "HEAD")
         try:
             await answer.begun()

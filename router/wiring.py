@@ -57,6 +57,7 @@ from router.prompt_reader import PromptReader
 from router.reach import CheckedNames, Reach
 from router.registry import Brains, Registry
 from router.relay import Relay
+from router.retry_budget import RetryBudget
 from router.server_certificate import CertificateWatch, ServerCertificate
 from router.shelf import PromptShelf
 from router.sibling import Siblings
@@ -125,6 +126,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             on_trial=Trials(registry, planner).plan,
             outages=outages,
             hops=hops,
+            retries=RetryBudget(config.retries.limits()),
         )
         speaking = config.storage.sources()
         takeovers = PoolTakeovers(subscriber, bootstrap, index, speaking.values())

@@ -112,7 +112,7 @@ async def test_the_other_ranks_of_a_dead_worker_are_not_tried() -> None:
     assert [rank.worker for rank, _ in door.brain.outcomes] == ["w0", "w1"]
 
 
-async def test_a_connection_closed_while_idle_is_opened_again_on_the_same_rank() -> None:
+async def test_a_connection_closed_while_idle_is_opened_again_where_there_is_nobody_else() -> None:
     """The worker closes after its first answer, just as the second request comes."""
 
     async def script(peer: Peer) -> None:
@@ -125,7 +125,8 @@ async def test_a_connection_closed_while_idle_is_opened_again_on_the_same_rank()
         assert (await ask(door)).status == 200
         assert (await ask(door)).status == 200
         await door.settled()
-    assert door.brain.kinds == [OutcomeKind.COMPLETED] * 2
+    completed, stale = OutcomeKind.COMPLETED, OutcomeKind.STALE
+    assert door.brain.kinds == [completed, stale, completed]
     assert door.counters.retries == {"fresh_connection": 1}
     assert worker.num_accepts == 2
 

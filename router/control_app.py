@@ -1,6 +1,6 @@
 """The control port: workers, decisions, findings, metrics. FastAPI: for people and scripts, not for load.
 
-Every route but ``/health`` and ``/ready`` needs the token where one is configured.
+Every route but ``/health`` and ``/ready`` needs the token where one is configured; a guard before the application sees to that.
 """
 
 import asyncio
@@ -14,8 +14,10 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
+from starlette.types import ASGIApp
 
 from prompt import Api, MalformedRequestError, view_request
 from protocol import WorkerId
@@ -23,6 +25,7 @@ from protocol.fault_words import fault_words, first_fault
 from router.body import BodyTooLargeError, read_body
 from router.config import WorkerEntry
 from router.control_guard import ControlGuard
+from router.decision_views import DecisionView, DryRunView
 from router.errors import ErrorKind, FrontDoorError
 from router.fleet_debug import FleetDebug
 from router.headers import SESSION_ID
@@ -34,10 +37,12 @@ from router.reach import Reach, ReachError
 from router.registry import RegistryFullError, UnknownWorkerError, WorkerExistsError
 from router.request_plan import plan_request
 from router.views import (
+    ErrorView,
     FindingView,
     IndexView,
     NewWorker,
     ReadyView,
+    RefusedView,
     WorkerChange,
     WorkerDebugView,
     WorkerView,
@@ -51,6 +56,11 @@ _MARKS = {
     "prompt": Api.COMPLETIONS,
     "text": Api.GENERATE,
     "input_ids": Api.GENERATE,
+}
+_REQUEST = {
+    "required": True,
+    "description": "Any request of these APIs.",
+    "content": {"application/json": {"schema": {"type": "object", "title": "Request"}}},
 }
 
 
@@ -75,16 +85,28 @@ class ControlParts:
     reach: Reach | None = None
 
 
-def control_app(parts: ControlParts) -> FastAPI:
-    """The application."""
+def control_app(parts: ControlParts) -> ASGIApp:
+    """The application behind its guard."""
+    return ControlGuard(control_api(parts), parts.token, parts.metrics.intruders)
+
+
+def control_api(parts: ControlParts) -> FastAPI:
+    """The application, for whoever may use it."""
     app = FastAPI(title="kvroute control", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.include_router(_probes(parts))
-    guard = [Depends(ControlGuard(parts.token))]
+    asks = (
+        [] if parts.token is None else [Depends(HTTPBearer(auto_error=False))]
+    )  # described, no more
     index = index_routes(parts.fleet, parts.executor, parts.max_body_bytes)
     for routes in (_workers(parts), _debug(parts), index, _decisions(parts), _description(app)):
-        app.include_router(routes, dependencies=guard)
+        app.include_router(routes, dependencies=asks, responses=_refused(401, 403))
     return app
+
+
+def _refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How a route tells of its refusals in OpenAPI."""
+    return {status: {"model": RefusedView} for status in statuses}
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
@@ -139,7 +161,7 @@ def _workers(parts: ControlParts) -> APIRouter:
         """Every worker in short."""
         return [worker_view(record) for record in registry.records()]
 
-    @routes.post("", status_code=201, responses={400: {}, 409: {}})
+    @routes.post("", status_code=201, responses=_refused(400, 409, 413))
     async def add_worker(new: NewWorker) -> WorkerView:
         """Add a worker; it takes part once it has described itself."""
         try:
@@ -162,7 +184,7 @@ def _workers(parts: ControlParts) -> APIRouter:
         parts.workers_changed()
         return worker_view(record)
 
-    @routes.patch("/{worker}", responses={404: {}})
+    @routes.patch("/{worker}", responses=_refused(400, 404, 413))
     async def change_worker(worker: str, change: WorkerChange) -> WorkerView:
         """Give a worker no new requests, or again."""
         try:
@@ -170,7 +192,7 @@ def _workers(parts: ControlParts) -> APIRouter:
         except UnknownWorkerError as error:
             raise HTTPException(404, str(error)) from error
 
-    @routes.delete("/{worker}", status_code=204, response_class=Response, responses={404: {}})
+    @routes.delete("/{worker}", status_code=204, response_class=Response, responses=_refused(404))
     async def remove_worker(worker: str) -> Response:
         """Forget a worker; what runs on it goes on."""
         try:
@@ -186,7 +208,9 @@ def _workers(parts: ControlParts) -> APIRouter:
 def _debug(parts: ControlParts) -> APIRouter:
     routes = APIRouter()
 
-    @routes.get("/metrics")
+    @routes.get(
+        "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}}
+    )
     async def metrics() -> Response:
         """Prometheus metrics."""
         text = await scrape(parts.metrics, parts.executor)
@@ -214,14 +238,16 @@ def _decisions(parts: ControlParts) -> APIRouter:
     routes = APIRouter(prefix="/debug")
     planner = parts.fleet.planner
 
-    @routes.get("/decisions")
+    @routes.get("/decisions", response_model=list[DecisionView])
     async def decisions(limit: Annotated[int, Query(ge=1, le=1_000_000)] = 100) -> Response:
         """The last decisions, newest first; at most as many as the log holds."""
         loop = asyncio.get_running_loop()
         found = planner.decisions(limit)
         return _json(await loop.run_in_executor(parts.executor, decisions_json, found))
 
-    @routes.get("/decisions/{request_id:path}", responses={404: {}})
+    @routes.get(
+        "/decisions/{request_id:path}", response_model=DecisionView, responses=_refused(404)
+    )
     async def decision(request_id: str) -> Response:
         """The last decision about one request."""
         found = planner.decision(request_id)
@@ -229,7 +255,12 @@ def _decisions(parts: ControlParts) -> APIRouter:
             raise HTTPException(404, "no decision about this request, or it has left the log")
         return _json(decision_json(found))
 
-    @routes.post("/route", responses={400: {}, 413: {}})
+    @routes.post(
+        "/route",
+        response_model=DryRunView,
+        responses={400: {"model": ErrorView}, 413: {"model": ErrorView}},
+        openapi_extra={"requestBody": _REQUEST},
+    )
     async def route(
         request: Request,
         api: Api | None = None,

@@ -22,6 +22,7 @@ from router.fleet_debug import FleetDebug
 from router.index_dump import dump_index
 from router.plain_text import plain
 from router.query_views import HashQuery, PrefixBody, QueryAnswer, TokenQuery
+from router.views import RefusedView
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,10 @@ _STALL_S = 10.0
 _WHOLE_S = 600.0  # of one dump: 10^7 claims take about a minute
 _U64 = (1 << 64) - 1
 _MEDIA = {Tier.GPU: "GPU", Tier.HOST: "CPU", Tier.STORAGE: "DISK"}
+_DUMP: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/x-ndjson": {}}},
+    503: {"model": RefusedView},
+}
 Q = TypeVar("Q", bound=PrefixBody)
 
 
@@ -51,7 +56,7 @@ def index_routes(
     routes = APIRouter()
     dumps = asyncio.Semaphore(max_dumps)
 
-    @routes.get("/debug/index/dump", response_class=StreamingResponse, responses={503: {}})
+    @routes.get("/debug/index/dump", response_class=Response, responses=_DUMP)
     async def dump(worker: str | None = None) -> Response:
         """The index as NDJSON, for a router that starts; at most eight at a time."""
         if dumps.locked():
@@ -99,7 +104,7 @@ def _described(body: type[BaseModel]) -> dict[str, Any]:
     content = {"application/json": {"schema": schema}}
     return {
         "response_model": QueryAnswer,
-        "responses": {400: {}, 413: {}},
+        "responses": {400: {"model": RefusedView}, 413: {"model": RefusedView}},
         "openapi_extra": {"requestBody": {"required": True, "content": content}},
     }
 

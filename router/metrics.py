@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -17,15 +18,17 @@ from indexer.subscriber import EventSubscriber
 from prompt import TokenMemo
 from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard
+from router.control_guard import Intruder
 from router.counters import DataCounters
 from router.engine_counters import engine_reuse
 from router.index_metrics import index_readings
 from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
-from router.reach import Reach, Told
+from router.port_metrics import port_metrics, reach_metric
+from router.reach import Reach
 from router.registry import Registry
-from router.server_certificate import Reload, ServerCertificate
+from router.server_certificate import ServerCertificate
 from router.shelf import PromptShelf
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
@@ -59,6 +62,7 @@ class MetricSources:
     keys: ClientKeys | None = None
     certificates: Mapping[str, ServerCertificate] = field(default_factory=dict)
     reach: Reach | None = None
+    intruders: Counter[Intruder] = field(default_factory=Counter)
 
 
 class RouterCollector(Collector):
@@ -115,12 +119,12 @@ class RouterCollector(Collector):
         yield counter(
             "unrouted", "Requests placed by load alone.", ("reason",), by_one(data.unrouted)
         )
+        text = "Attempts that were not repeated, for the fleet's budget was spent."
+        yield counter("retries_withheld", text, ("reason",), by_one(data.retries_withheld))
         asked = {result: data.asked[result] for result in ("kept", "asked", "failed")}
         text = "Prompts that an engine was to tokenize: kept from before, asked for, and failed of these."
         yield counter("asked_prompts", text, ("result",), by_one(asked))
         for name, text, value in (
-        text = "Attempts that were not repeated, for the fleet's budget was spent."
-        yield counter("retries_withheld", text, ("reason",), by_one(data.retries_withheld))
             (
                 "cut_prompts",
                 "Requests placed by what comes before their first image.",
@@ -152,28 +156,10 @@ class RouterCollector(Collector):
             ),
         ):
             yield counter(name, text, (), [((), value)])
-        guards = self._sources.connections
-        is_open = [((port,), guard.num_open) for port, guard in guards.items()]
-        yield gauges("connections_open", "Connections of clients.", ("port",), is_open)
-        ended = [
-            ((port, str(why)), count)
-            for port, guard in guards.items()
-            for why, count in guard.ended.items()
-        ]
-        reloads = [
-            ((port, str(how)), one.reloads[how])
-            for port, one in self._sources.certificates.items()
-            for how in Reload
-        ]
-        text = "Certificates of ports that were read again."
-        yield counter("certificate_reloads", text, ("port", "outcome"), reloads)
-        yield counter(
-            "connections_ended", "Connections that were given up.", ("port", "reason"), ended
+        yield from port_metrics(
+            self._sources.connections, self._sources.certificates, self._sources.intruders
         )
-        reach = self._sources.reach
-        refused = {} if reach is None else {told.value: reach.refusals[told] for told in Told}
-        text = "Hosts that may not be reached, by who named them."
-        yield counter("reach_refused", text, ("told_by",), by_one(refused))
+        yield reach_metric(self._sources.reach)
         ttft = HistogramMetricFamily("kvroute_ttft_seconds", "Request to first byte of an answer.")
         ttft.add_metric((), data.ttft_s.cumulative(), data.ttft_s.total)
         yield ttft

@@ -23,9 +23,20 @@ async def refuse_unread(
 ) -> None:
     """Answer, then drop what is still coming for a moment: a connection that is closed on unread bytes is
     reset, and the client might never see the answer."""
-    headers = [*refusal.headers(), *more, (b"connection", b"close")]
-    await answer.begin(refusal.status, headers)
-    await answer.write(refusal.body())
+    headers = [*refusal.headers(), *more]
+    await answer_unread(answer, receive, (refusal.status, headers, refusal.body()), linger_bytes)
+
+
+async def answer_unread(
+    answer: Answer,
+    receive: Receive,
+    whole: tuple[int, Sequence[RawHeader], bytes],
+    linger_bytes: int,
+) -> None:
+    """The same with any answer: status, header section, body."""
+    status, headers, body = whole
+    await answer.begin(status, [*headers, (b"connection", b"close")])
+    await answer.write(body)
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_S):
             await discard_body(receive, linger_bytes)

@@ -20,6 +20,27 @@ class _View(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class RefusedView(_View):
+    """Why a call was refused."""
+
+    detail: str
+
+
+class ErrorDetailView(_View):
+    """An error as OpenAI's clients read it."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorView(_View):
+    """What the data port would answer in place of a request's answer."""
+
+    error: ErrorDetailView
+
+
 class NewEvents(BaseModel):
     """Event endpoints of a new worker, in place of those that the engine tells: those of rank 0.
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from prompt import Api
-from router.control_app import ControlParts, control_app
+from router.control_app import ControlParts, control_api
 from router.fleet_debug import FleetDebug
 from router.prompt_reader import PromptReader
 from router.shelf import PromptShelf
@@ -15,7 +15,7 @@ _WHO = (
     "Loopback unless [`control_host`](configuration.md) says otherwise. Where a control token is set, every "
     "route below but `/health` and `/ready` wants it: `Authorization: Bearer TOKEN`. Without one they are for this "
     "machine: what a browser sends for a page of another origin, or to a name but `localhost`, is refused. `/openapi.json` describes "
-    "bodies and answers field by field, but for decisions: [read a decision](../how-to/read-a-decision.md) does. "
+    "bodies and answers field by field; [read a decision](../how-to/read-a-decision.md) says what decisions mean. "
     "`/query` and `/query_by_hash`: [prefix queries](queries.md)."
 )
 _NAMES = "A worker's id is its `name`, or host and port of its URL."
@@ -40,7 +40,7 @@ def _openapi() -> dict[str, Any]:
     with ThreadPoolExecutor(1) as executor:
         fleet = FleetDebug(sources.registry, sources.index, sources.intake, sources.planner, shelf)
         reader = PromptReader(shelf, executor, sources.data)
-        return control_app(
+        return control_api(
             ControlParts(fleet, sources, reader, executor, workers_changed=_nothing)
         ).openapi()
 

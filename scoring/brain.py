@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from protocol import Rank, TokenBytes
+from protocol import Rank, TokenBytes, WorkerId
 from scoring.decision import Decision
 from scoring.rank_pin import RankPin
 
@@ -59,6 +59,7 @@ class PlanRequest(NamedTuple):
         timing_us: what the relay spent so far, by stage (render, tokenize).
         session: what the request belongs with, as its client names it; bounded by the relay.
         client: the name of the key that it came with, for the record; None where keys are not asked for.
+        keeper: the only worker that can serve it, for it keeps what the request is about; None for any.
     """
 
     request_id: str
@@ -78,6 +79,7 @@ class PlanRequest(NamedTuple):
     session: str | None = None
     client: str | None = None
     is_approximate: bool = False
+    keeper: WorkerId | None = None
 
 
 class Plan(NamedTuple):

@@ -42,6 +42,7 @@ class Exclusion(StrEnum):
     OTHER_MODEL = "other_model"
     SLEEPING = "sleeping"
     PROMPT_TOO_LONG = "prompt_too_long"
+    NOT_KEEPER = "not_keeper"
 
 
 class RankName(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from indexer.match import Prompt
-from protocol import BlockKey, num_tokens
+from protocol import BlockKey, WorkerId, num_tokens
 from scoring.brain import PlanRequest
 from scoring.cost import ANSWER_TOKENS, NO_HIT, PromptCost, price, prompt_cost, usable_hit
 from scoring.decision import Exclusion
@@ -18,7 +18,7 @@ from scoring.prefix_index import GuardedIndex
 from scoring.ranking import Option
 from scoring.rates import CostRates, RateTable
 from scoring.shared_match import with_shared
-from scoring.worker_table import RankRow, Resolution
+from scoring.worker_table import RankRow, Resolution, WorkerEntry
 
 Timer = Callable[[], int]
 """Nanoseconds of a clock that only moves forward; for ``timing_us`` alone, no decision reads it."""
@@ -143,11 +143,11 @@ class Scale:
 def _eligible(weighing: Weighing) -> list[RankRow]:
     """Ranks that may be chosen; the others of the model go to ``excluded``."""
     tried, length = weighing.request.excluded, weighing.prompt_tokens
-    is_guess = weighing.request.is_approximate
+    is_guess, keeper = weighing.request.is_approximate, weighing.request.keeper
     eligible: list[RankRow] = []
     for row in weighing.resolution.rows:
         entry = row.entry
-        reason = entry.blocked
+        reason = entry.blocked if keeper is None else _blocked_for(entry, keeper)
         if reason is None and tried and row.rank in tried:
             reason = Exclusion.ALREADY_TRIED
         if reason is None and length is not None and not is_guess:
@@ -159,3 +159,8 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
         else:
             weighing.excluded.append((row, reason))
     return eligible
+
+
+def _blocked_for(entry: WorkerEntry, keeper: WorkerId) -> Exclusion | None:
+    """Why a worker cannot serve what the keeper keeps; the keeper does so while it drains, for nobody else can."""
+    return entry.excluded if entry.spec.worker == keeper else Exclusion.NOT_KEEPER

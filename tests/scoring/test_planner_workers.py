@@ -178,3 +178,25 @@ def test_worker_updates_keep_what_is_in_flight() -> None:
     assert loads(planner) == [(0, 0, 0)]
     assert planner.counters().gone == 2
     planner.check()
+
+
+@pytest.mark.parametrize(
+    "asked", [request(PROMPT), request(None, model=None)._replace(api="other")]
+)
+def test_what_a_worker_keeps_only_that_worker_serves(asked: PlanRequest) -> None:
+    planner = planner_of(TruthIndex(), "a", "b")
+    planner.add_worker(spec("c", model="m2"))
+    for name in ("a", "b"):
+        decision = planner.explain(asked._replace(keeper=WorkerId(name)), 0.0)
+        assert decision.chosen == RankName(name, 0)
+        assert decision.excluded[Exclusion.NOT_KEEPER] >= 1
+    kept = asked._replace(keeper=WorkerId("a"))
+    _draining(planner)
+    assert planner.explain(kept, 0.0).chosen == RankName("a", 0)
+    planner.set_excluded(WorkerId("a"), Exclusion.UNHEALTHY)
+    unhealthy = planner.explain(kept, 0.0)
+    assert unhealthy.chosen is None
+    assert unhealthy.excluded[Exclusion.UNHEALTHY] == 1
+    gone = planner.explain(asked._replace(keeper=WorkerId("z")), 0.0)
+    assert gone.chosen is None
+    assert Exclusion.UNHEALTHY not in gone.excluded

@@ -31,6 +31,28 @@ _TEXT_FIELD = {
     "thinking": "thinking",
 }
 _OPTIONAL_FUNCTION_FIELDS = ("strict", "defer_loading")
+_OF_SOME_ENGINES = frozenset(
+    {
+        "tools",
+        "kv_transfer_params",
+        "add_generation_prompt",
+        "documents",
+        "continue_final_message",
+        "add_special_tokens",
+    }
+)
+_PLAIN_ROLES = frozenset({"system", "user", "assistant"})
+_UNUSUAL = frozenset(
+    {
+        "chat_template",
+        "tools",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template_kwargs",
+        "documents",
+        "reasoning_effort",
+    }
+)
 _REFUSED_VARIABLES = frozenset({"chat_template", "tokenize"})
 
 Message = dict[str, object]
@@ -66,6 +88,10 @@ def read_conversation(
     Raises:
         NoTokensError: a part is not text, the request brings its own template, or the body is not a chat.
     """
+    if _UNUSUAL.isdisjoint(body):
+        given = _as_given(body.get("messages"), wanted)
+        if given is not None:
+            return given
     if body.get("chat_template") is not None:
         raise NoTokensError(NoTokensReason.OWN_TEMPLATE, "the request brings a chat template")
     messages = [_read_message(message, wanted) for message in _list(body, "messages")]
@@ -86,17 +112,39 @@ def read_conversation(
     )
 
 
+def _as_given(messages: object, wanted: ContentFormat) -> Conversation | None:
+    """A chat of messages that are role and text alone: they are what a template takes, which cannot change them.
+    None for any other."""
+    if wanted is not ContentFormat.STRING or type(messages) is not list or not messages:
+        return None
+    num_chars = 0
+    for message in messages:
+        if type(message) is not dict or len(message) != 2:
+            return None
+        first, second = message
+        if first != "role" or second != "content":  # a template may show their order
+            return None
+        role, content = message["role"], message["content"]
+        if type(content) is not str or type(role) is not str or role not in _PLAIN_ROLES:
+            return None
+        num_chars += len(content)
+    return Conversation(
+        messages, num_chars, None, {}, has_generation_prompt=True, is_continued=False
+    )
+
+
 def is_plain(body: Mapping[str, object]) -> bool:
     """Whether every engine renders the chat alike: strings said in turn, and no field of one engine's own.
 
     O(messages).
     """
-    if body.get("tools") is not None or body.get("kv_transfer_params") is not None:
-        return False
-    if body.get("add_generation_prompt") is False or body.get("documents") is not None:
-        return False
-    if body.get("continue_final_message") is True or body.get("add_special_tokens") is True:
-        return False
+    if not _OF_SOME_ENGINES.isdisjoint(body):
+        if body.get("tools") is not None or body.get("kv_transfer_params") is not None:
+            return False
+        if body.get("add_generation_prompt") is False or body.get("documents") is not None:
+            return False
+        if body.get("continue_final_message") is True or body.get("add_special_tokens") is True:
+            return False
     messages = body.get("messages")
     return isinstance(messages, list) and all(map(_is_plain_message, messages))
 
@@ -115,7 +163,8 @@ def _is_plain_message(message: object) -> bool:
     content = message.get("content")
     if isinstance(content, list) and not _is_one_text(content):
         return False
-    return message.get("role") in {"system", "user", "assistant"} and not message.get("tool_calls")
+    role = message.get("role")
+    return isinstance(role, str) and role in _PLAIN_ROLES and not message.get("tool_calls")
 
 
 def _is_one_text(content: list[object]) -> bool:

@@ -10,7 +10,16 @@ from prompt.errors import NoTokensError, NoTokensReason
 from prompt.view import Api, RequestView
 from protocol import TokenBytes, TokenRangeError, pack_tokens
 
-_UNSUPPORTED_FIELDS = ("prompt_embeds", "input_embeds", "image_data", "audio_data", "video_data")
+_UNSUPPORTED_FIELDS = frozenset(
+    {
+        "prompt_embeds",
+        "input_embeds",
+        "image_data",
+        "audio_data",
+        "video_data",
+        "truncate_prompt_tokens",
+    }
+)
 
 
 def given_tokens(view: RequestView) -> TokenBytes | None:
@@ -78,7 +87,7 @@ def refuse_further_content(body: Mapping[str, object]) -> None:
     Raises:
         NoTokensError: embeddings, media beside the text, or truncation.
     """
-    if body.get("truncate_prompt_tokens") is not None or any(
-        body.get(name) is not None for name in _UNSUPPORTED_FIELDS
-    ):
+    if _UNSUPPORTED_FIELDS.isdisjoint(body):
+        return
+    if any(body.get(name) is not None for name in _UNSUPPORTED_FIELDS):
         raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "the prompt is not its text alone")

@@ -32,6 +32,7 @@ _API_OF_PATH = {
     "/v1/responses": Api.RESPONSES,
     "/v1/messages": Api.MESSAGES,
 }
+_SELDOM = frozenset({"cache_salt", "lora_path", "extra_key", "session_id"})
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
@@ -70,11 +71,15 @@ def view_request(api: Api, body: bytes) -> RequestView:
         MalformedRequestError: the body is not JSON, is nested too deeply to parse, or is no object.
     """
     fields = _parse_object(body)
+    model, is_streaming = _text(fields.get("model")), fields.get("stream") is True
+    limit = _max_output_tokens(fields)
+    if _SELDOM.isdisjoint(fields):
+        return RequestView(api, model, is_streaming, limit, None, None, None, None, fields)
     return RequestView(
         api=api,
-        model=_text(fields.get("model")),
-        is_streaming=fields.get("stream") is True,
-        max_output_tokens=_max_output_tokens(fields),
+        model=model,
+        is_streaming=is_streaming,
+        max_output_tokens=limit,
         cache_salt=_text(_only(fields.get("cache_salt"))),
         adapter=_text(_only(fields.get("lora_path"))),
         extra_key=_text(_only(fields.get("extra_key"))),

@@ -287,3 +287,23 @@ TURNS = [{"role": "system", "content": "s"}, HI, {"role": "assistant", "content"
 )
 def test_which_chats_every_engine_renders_alike(body: dict[str, object], *, expected: bool) -> None:
     assert is_plain(body) is expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "a", "role": "user"},
+        {"role": "user", "content": "a", "weight": 1},
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+    ],
+)
+def test_a_template_sees_the_role_first_and_the_content_next(message: dict[str, object]) -> None:
+    body = {"messages": [message]}
+    conversation = read_conversation(body, ContentFormat.STRING, knows_developer=True)
+    assert list(conversation.messages[0].items()) == [("role", "user"), ("content", "a")]
+    assert conversation.num_chars == 1
+
+
+@pytest.mark.parametrize("role", [[], {}, 1, None])
+def test_a_role_that_is_no_text_is_not_plain(role: object) -> None:
+    assert not is_plain({"messages": [{"role": role, "content": "a"}]})

@@ -4,15 +4,15 @@
                     │ 1xx: skipped        └─ else ────────▶ closed
                     └─ refused, cut off, silent, abandoned ─▶ the answer fails, closed
 
-A request and what its answer leaves behind are never mixed up with the next: a byte beyond the end of an
-answer, or one that comes unasked, closes the connection, and so does an end that comes before the request has
-been written. One that comes when the next request is out cannot be told from that one's answer: so what answers
-HEAD, and a 204 or 304 that declares a body, is the last on its connection, for some workers send it. An end that comes too early fails the answer; by a close a body is whole only where it has
-neither length nor chunks, and over TLS only by one that TLS announces (``close_notify``). Framing that can be
-read in two ways is refused.
+A request and what its answer leaves behind are never mixed up with the next: a byte beyond the end of an answer, or one that
+comes unasked, closes the connection, and so does an end that comes before the request has been written. One that comes when
+the next request is out cannot be told from that one's answer: so what answers HEAD, and a 204 or 304 that declares a body, is
+the last on its connection, for some workers send it. An end that comes too early fails the answer; by a close a body is whole
+only where it has neither length nor chunks, and over TLS only by one that TLS announces (``close_notify``). Framing that can
+be read in two ways is refused.
 
-Bounds: a head, with all interim ones before it, of ``MAX_HEAD_BYTES`` and ``MAX_FIELDS``; as much of chunk
-framing and trailers between two pieces of a body; ``MAX_INTERIM`` answers of 1xx. Beyond them the answer fails.
+Bounds: a head, with all interim ones before it, of ``MAX_HEAD_BYTES`` and ``MAX_FIELDS``; as much of chunk framing and
+trailers between two pieces of a body; ``MAX_INTERIM`` answers of 1xx. Beyond them the answer fails.
 
 A request costs no timer: ``due`` says when the connection has overstayed, and its home looks at that.
 
@@ -20,12 +20,12 @@ Source: RFC 9112 §6.3, §9.3 to §9.6, §9.8.
 """
 
 import asyncio
-import ssl
 from typing import Protocol
 
 import httptools
 
 from router.answer_framing import CODING, declares_body, is_unframed
+from router.close_notify import is_encrypted, is_told
 from router.headers import BODILESS, RawHeader, is_sendable, num_bytes
 from router.last_words import last_words
 from router.upstream_answer import (
@@ -44,6 +44,7 @@ WRITE_BYTES = 256 * 1024  # of a larger body, handed to the transport at once
 STALE_S = 1.0  # after a request: a connection that breaks later was not closed while it idled
 NEVER = float("inf")
 _VERSIONS = frozenset({"1.1", "1.0"})
+_PLAIN = tuple(b"HTTP/1.1 %d" % digit for digit in (2, 3, 4, 5))
 
 
 class Home(Protocol):
@@ -115,7 +116,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._has_served = False
         self._is_head_request = False
         self._is_in_head = True
-        self._is_plain = False  # it begins as answers of HTTP/1.1 do
+        self._is_plain = False  # it begins as final answers of HTTP/1.1 do
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._may_be_kept = False
@@ -206,14 +207,14 @@ class UpstreamConnection(asyncio.Protocol):
             return
         was_in_head = self._is_in_head
         if not self._has_begun:
-            self._is_plain = data.startswith(b"HTTP/1.1 ")
-            if not self._is_plain and data.lstrip(b"\r\n")[:1] not in b"H":
-                self._fail(Fault.MALFORMED, "no answer of HTTP")
-                return
+            self._is_plain = data.startswith(_PLAIN)
         self._fruitless_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._is_plain or not self._is_in_head:
+                self._parser.feed_data(data)
+            else:
+                self._feed_lines(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _RefusedError) as error:
             self._may_be_kept = False
             if not answer.is_ended:
                 self._fail(Fault.MALFORMED, str(error.__context__ or error))
@@ -230,7 +231,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The worker sends nothing more; the transport closes on return."""
-        self._end(None, is_told=not self._is_encrypted() or self._is_told())
+        self._end(None, is_told=is_told(self._transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed. An answer may have come before the reset that a write met."""
@@ -238,7 +239,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.data_received(rest)
         self._unsent = None
         self._home.lost(self)
-        self._end(exc, is_told=not self._is_encrypted())
+        self._end(exc, is_told=not is_encrypted(self._transport))
         del self._parser  # which holds this connection
 
     def pause_writing(self) -> None:
@@ -315,6 +316,18 @@ class UpstreamConnection(asyncio.Protocol):
 
     # The rest
 
+    def _feed_lines(self, data: bytes) -> None:
+        """What may hold several heads, line by line: the parser takes other protocols, too, at the start of each."""
+        at, end = 0, len(data)
+        while at < end and self._is_in_head:
+            start, at = at, data.find(b"\n", at) + 1 or end
+            line = data[start:at]
+            if not self._has_begun and line.lstrip(b"\r\n")[:1] not in b"H":
+                raise _RefusedError("no answer of HTTP")
+            self._parser.feed_data(line)
+        if at < end:
+            self._parser.feed_data(data[at:])
+
     def _skip(self, status: int) -> None:
         self._num_interim += 1
         if status == 101 or self._num_interim > MAX_INTERIM:
@@ -349,16 +362,6 @@ class UpstreamConnection(asyncio.Protocol):
         """Is the request on its way, and the connection open?"""
         is_open = self._unsent is None and not self._transport.is_closing()
         return is_open and not self._transport.get_write_buffer_size()
-
-    def _is_encrypted(self) -> bool:
-        return self._transport.get_extra_info("ssl_object") is not None
-
-    def _is_told(self) -> bool:
-        """Did the worker close TLS, too? A bare FIN may come from anybody on the way."""
-        try:
-            return not self._transport.get_extra_info("ssl_object").read(1)
-        except ssl.SSLError as error:
-            return isinstance(error, ssl.SSLZeroReturnError)
 
     def _end(self, exc: Exception | None, *, is_told: bool) -> None:
         """The worker has closed or reset the connection.

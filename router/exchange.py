@@ -14,8 +14,8 @@ from router.answer import Answer
 from router.counters import RetryReason
 from router.errors import ErrorKind, FrontDoorError
 from router.forward import Forward
-from router.headers import DP_RANK
 from router.lease import Lease
+from router.rank_pinning import pinned
 from router.relay import Relay
 from router.relaying import BUSY_STATUSES, Relaying
 from router.upstream import Fault, UpstreamAnswer, UpstreamError
@@ -115,15 +115,14 @@ class Exchange:
     async def _send(self, lease: Lease) -> UpstreamAnswer:
         """Send the request, over a fresh connection once one has broken."""
         forward, plan = self._forward, lease.plan
-        headers = forward.headers
+        headers, body = forward.headers, forward.body
         if len(plan.dp_ranks) > 1:
-            headers = [field for field in headers if field[0] != DP_RANK]
-            headers.append((DP_RANK, b"%d" % plan.dp_ranks.index(plan.rank.dp_rank)))
+            headers, body = pinned(plan, headers, body)
         return await self._relay.upstream.send(
             forward.method,
             plan.url + forward.target,
             headers,
-            forward.body,
+            body,
             is_fresh=self._num_deaths > 0,
         )
 

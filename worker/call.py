@@ -160,9 +160,15 @@ class CallReader:
             )
 
     def _rank(self, view: RequestView, headers: Mapping[str, str]) -> int | None:
-        """Header before field; a header that is no number is ignored, as vLLM does."""
+        """Header before field; a header that is no number is ignored, as vLLM does. ``/generate`` reads the fields
+        alone, as SGLang's does, and vLLM the header alone."""
         raw = headers.get("x-data-parallel-rank", "").strip()
-        rank = int(raw) if raw.isascii() and raw.isdigit() else view.body.get("data_parallel_rank")
+        rank: object = None
+        if view.api is not Api.GENERATE and raw.isascii() and raw.isdigit():
+            rank = int(raw)
+        elif self._config.engine is Flavour.SGLANG:
+            fields = (view.body.get(name) for name in ("routed_dp_rank", "data_parallel_rank"))
+            rank = next((value for value in fields if value is not None), None)
         if rank is None:
             return None
         if (

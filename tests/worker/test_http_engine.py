@@ -79,11 +79,12 @@ async def test_ranks_go_round_unless_named() -> None:
     async with served(small(dp_size=2)) as client:
         body = {"input_ids": [1, 2, 3]}
         ranks = []
-        for headers in ({}, {}, {"x-data-parallel-rank": "1"}, {"x-data-parallel-rank": "one"}):
-            answer = await client.post("/generate", json=body, headers=headers)
+        header = {"x-data-parallel-rank": "0"}  # which this route does not read
+        for named in ({}, {}, {"routed_dp_rank": 1}, {"data_parallel_rank": 1}, {}):
+            answer = await client.post("/generate", json=body | named, headers=header)
             ranks.append(answer.json()["meta_info"]["dp_rank"])
-        assert ranks == [0, 1, 1, 0]
-        wrong = await client.post("/generate", json=body, headers={"x-data-parallel-rank": "7"})
+        assert ranks == [0, 1, 1, 1, 0]
+        wrong = await client.post("/generate", json=body | {"routed_dp_rank": 7})
         assert wrong.status_code == 400
         assert "range [0, 2)" in wrong.json()["error"]["message"]
         ranks_held = (await client.get("/debug/residency")).json()["ranks"]

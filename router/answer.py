@@ -4,14 +4,18 @@ from collections.abc import Sequence
 
 from starlette.types import Send
 
-from router.errors import FrontDoorError, sse_error
+from router.errors import ErrorKind, FrontDoorError, sse_error
 from router.headers import RawHeader, read_answer_head
 
 
 class Answer:
-    """Writes head and body, and remembers how far it has come. A client that left is written to in vain."""
+    """Writes head and body, and remembers how far it has come. A client that left is written to in vain.
 
-    __slots__ = ("_headers", "_last_chunk", "_send", "is_begun", "is_finished", "status")
+    Attributes:
+        refused_as: what it says where it is a refusal of the front door's own.
+    """
+
+    __slots__ = ("_headers", "_last_chunk", "_send", "is_begun", "is_finished", "refused_as", "status")
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -20,6 +24,7 @@ class Answer:
         self.is_begun = False
         self.is_finished = False
         self.status = 0
+        self.refused_as: ErrorKind | None = None
 
     async def begin(self, status: int, headers: Sequence[RawHeader]) -> None:
         """Send status and header section, names in lower case."""
@@ -45,6 +50,7 @@ class Answer:
 
     async def refuse(self, error: FrontDoorError, more: Sequence[RawHeader] = ()) -> None:
         """Send an answer of the front door's own."""
+        self.refused_as = error.kind
         await self.whole(error.status, [*error.headers(), *more], error.body())
 
     async def break_off(self, error: FrontDoorError) -> None:

@@ -10,6 +10,7 @@ port looks through all of them, so that a request costs no timer and no task. A 
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -88,11 +89,17 @@ class Connection(Protocol):
 
 
 class ConnectionGuard:
-    """The open connections of one port. Its timer runs while there are any."""
+    """The open connections of one port. Its timer runs while there are any.
+
+    Attributes:
+        ended: connections that were given up, by why.
+        on_refused: called with the client's address where something is refused that never became a request.
+    """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.ended: Counter[ConnectionEnd] = Counter()
+        self.on_refused: Callable[[ConnectionEnd, str | None], None] | None = None
         self._open: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         shortest = min(limits.head_s, limits.body_s, limits.read_s, limits.keep_alive_s)

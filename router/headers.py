@@ -103,7 +103,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
         elif name == b"connection":
             named |= _listed_names(value)
         elif name == REQUEST_ID:
-            request_id = _sane_id(value)
+            request_id = sane_request_id(value)
         elif name == b"content-encoding":
             is_encoded = _is_coding(value)
         elif name == b"expect":
@@ -224,8 +224,8 @@ def _listed_names(value: bytes) -> frozenset[bytes]:
     return frozenset(name for part in value.split(b",") if (name := part.strip().lower()))
 
 
-def _sane_id(value: bytes) -> str | None:
-    """A client's request id is kept if it is short and of visible ASCII."""
+def sane_request_id(value: bytes) -> str | None:
+    """A client's request id is kept if it is short and of visible ASCII; None for another."""
     if not 0 < len(value) <= MAX_REQUEST_ID or not all(0x21 <= byte <= 0x7E for byte in value):
         return None
     return value.decode("ascii")

@@ -18,6 +18,7 @@ from router.data_app import DataApp
 from router.errors import FrontDoorError
 from router.headers import REQUEST_ID, read_request_head
 from router.refusal import refuse_unread
+from router.request_record import record_of
 
 
 class KeyGate:
@@ -40,6 +41,8 @@ class KeyGate:
             return
         try:
             key = self._keys.of(scope["headers"])
+            if (record := record_of(scope)) is not None:
+                record.client = key.name
             key.enter(scope["path"], self._clock())
         except FrontDoorError as error:
             await self._refuse(scope, receive, Answer(send), error)
@@ -53,6 +56,8 @@ class KeyGate:
         self, scope: Scope, receive: Receive, answer: Answer, error: FrontDoorError
     ) -> None:
         request_id = read_request_head(scope["headers"]).request_id or os.urandom(16).hex()
+        if (record := record_of(scope)) is not None:
+            record.refusal = error.kind
         api = api_of_path(scope["path"])
         self._app.counters.requests[api, f"{error.status // 100}xx"] += 1
         more = [(REQUEST_ID, request_id.encode())]

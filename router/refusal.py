@@ -23,6 +23,7 @@ async def refuse_unread(
 ) -> None:
     """Answer, then drop what is still coming for a moment: a connection that is closed on unread bytes is
     reset, and the client might never see the answer."""
+    answer.refused_as = refusal.kind
     headers = [*refusal.headers(), *more]
     await answer_unread(answer, receive, (refusal.status, headers, refusal.body()), linger_bytes)
 

@@ -3,9 +3,15 @@
 Each mark is one bit (OBSERVED or PREDICTED) in the block index. What is marked together makes a *run* with
 one time. A mark belongs to the last run that set it; earlier ones still list the block. Where runs list
 far more blocks than are marked they are swept, which at least halves them.
+
+    run of turn 1   a b c d            turn 2 marks a b c d e f: the same run, longer and of its time
+    run of turn 2   a b c d e f        another prompt marks a b x: a run of its own, that takes a b over
+
+A conversation that grows costs its new blocks alone: its run is renewed as a whole.
 """
 
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,14 +19,16 @@ from indexer.block_index import BlockIndex, Ref
 
 _MAX_UNSWEPT = 1_024  # beyond twice the marks
 _SHRUNK_AT_ONCE = 256
+_MAX_TAKEN_BACK = 1_024
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Blocks marked at one time, along a prompt."""
+    """Blocks marked at one time, along a prompt; ``num_owned`` of the marks belong to it."""
 
     marked_at: float
     refs: list[Ref]
+    num_owned: int
 
 
 class AgedMarks:
@@ -35,7 +43,7 @@ class AgedMarks:
         self._bit = bit
         self._limit = limit
         self._run_of: dict[Ref, _Run] = {}
-        self._runs: deque[_Run] = deque()
+        self._runs: OrderedDict[_Run, None] = OrderedDict()  # oldest first
         self._num_listed = 0
         self.num_dropped = 0
 
@@ -49,13 +57,10 @@ class AgedMarks:
         """Set the bit on every block, or renew it; O(blocks), amortized.
 
         Args:
-            refs: along a prompt; the last of them count as the oldest, so that what remains at the
+            refs: along a prompt, each once; the last of them count as the oldest, so that what remains at the
                 bound is a prefix.
         """
-        marked = self._run_of
-        is_fresh = marked.keys().isdisjoint(refs)
-        fresh = refs if is_fresh else [ref for ref in refs if ref not in marked]
-        self._index.claim(fresh, self._slot, self._bit)
+        self._index.claim_prompt(refs, self._slot, self._bit)
         self.note(refs, now)
 
     def note(self, refs: Sequence[Ref], now: float) -> None:
@@ -64,16 +69,48 @@ class AgedMarks:
         Args:
             refs: as for ``mark``.
         """
-        if refs:
-            self._insert(_Run(now, list(refs)), len(self._runs))
+        if not refs:
+            return
+        run, num_known = self._grown_run(refs)
+        if run is None:
+            run = _Run(now, [], 0)
+        run.marked_at = now
+        self._runs[run] = None
+        self._runs.move_to_end(run)
+        self._list(run, refs[num_known:])
 
-    def _insert(self, run: _Run, place: int) -> None:
-        self._run_of.update(dict.fromkeys(run.refs, run))
-        self._runs.insert(place, run)
-        self._num_listed += len(run.refs)
-        self._shrink(len(run.refs) + _SHRUNK_AT_ONCE)
+    def _grown_run(self, refs: Sequence[Ref]) -> tuple[_Run | None, int]:
+        """The run that lists the first of these blocks, and nothing else, and their number; its marks are its own
+        again. None where there is no such run."""
+        get = self._run_of.get
+        num_known = bisect_left(range(len(refs)), 1, key=lambda i: get(refs[i]) is None)
+        run = get(refs[num_known - 1]) if num_known else None
+        if run is None or len(run.refs) != num_known or run.refs != list(refs[:num_known]):
+            return None, 0
+        num_lost = num_known - run.num_owned
+        lost = refs[:num_lost]
+        if num_lost > _MAX_TAKEN_BACK or any(get(ref) is run for ref in lost):
+            return None, 0  # not the first ones
+        self._take_over(run, lost)
+        return run, num_known
+
+    def _list(self, run: _Run, refs: Sequence[Ref]) -> None:
+        """The run lists these blocks as well, and their marks belong to it."""
+        run.refs += refs
+        self._num_listed += len(refs)
+        self._take_over(run, refs)
+        self._shrink(len(refs) + _SHRUNK_AT_ONCE)
         if self._num_listed > 2 * len(self._run_of) + _MAX_UNSWEPT:
             self._sweep()
+
+    def _take_over(self, run: _Run, refs: Sequence[Ref]) -> None:
+        owners = self._run_of
+        if not owners.keys().isdisjoint(refs):
+            for owner, num_blocks in Counter(map(owners.get, refs)).items():
+                if owner is not None:
+                    owner.num_owned -= num_blocks
+        owners.update(dict.fromkeys(refs, run))
+        run.num_owned += len(refs)
 
     def settle(self) -> None:
         """Come nearer to a share that has shrunk; O(1)."""
@@ -91,15 +128,24 @@ class AgedMarks:
         if not refs:
             return
         self._index.claim(refs, self._slot, self._bit)
-        place = len(self._runs)
-        while place and self._runs[place - 1].marked_at > at:
-            place -= 1
-        self._insert(_Run(at, list(refs)), place)
+        later: list[_Run] = []
+        while self._runs and (last := next(reversed(self._runs))).marked_at > at:
+            del self._runs[last]
+            later.append(last)
+        run = _Run(at, [], 0)
+        self._runs.update(dict.fromkeys([run, *reversed(later)]))
+        self._list(run, refs)
 
     def unmark(self, refs: Iterable[Ref]) -> None:
         """Clear the bit where it is set."""
         pop = self._run_of.pop
-        self._release([ref for ref in refs if pop(ref, None) is not None])
+        gone: list[Ref] = []
+        for ref in refs:
+            run = pop(ref, None)
+            if run is not None:
+                run.num_owned -= 1
+                gone.append(ref)
+        self._release(gone)
 
     def unmark_until(self, refs: Iterable[Ref], at: float) -> int:
         """Clear the bit where it was last set up to that time; on how many blocks."""
@@ -117,27 +163,28 @@ class AgedMarks:
 
     def forget(self, ref: Ref) -> None:
         """The bit has been cleared by an event: drop the mark."""
-        del self._run_of[ref]
+        self._run_of.pop(ref).num_owned -= 1
 
-    def forget_all(self, refs: Iterable[Ref]) -> None:
+    def forget_all(self, refs: Sequence[Ref]) -> None:
         """The bit has been cleared on every block: drop the marks."""
+        owners = self._run_of
+        run = owners[refs[0]] if refs else None
+        if run is not None and run.num_owned == len(run.refs) and run.refs == refs:
+            self._drop(run)
+            deque(map(owners.__delitem__, refs), maxlen=0)
+            return
         for ref in refs:
-            del self._run_of[ref]
+            owners.pop(ref).num_owned -= 1
 
     def expire(self, before: float) -> None:
         """Clear every mark last set before that time; O(expired)."""
-        while self._runs and self._runs[0].marked_at < before:
-            run = self._runs.popleft()
-            self._num_listed -= len(run.refs)
+        while self._runs and (run := next(iter(self._runs))).marked_at < before:
+            self._drop(run)
             self.unmark(self._marks_of(run))
 
     def clear(self) -> None:
         """Clear all marks."""
-        refs = list(self._run_of)
-        self._run_of.clear()
-        self._runs.clear()
-        self._num_listed = 0
-        self._release(refs)
+        self._release(self._forget_everything())
 
     def runs(self) -> list[tuple[float, Sequence[Ref]]]:
         """What is marked, by the time of the mark, oldest first; O(listed)."""
@@ -150,10 +197,8 @@ class AgedMarks:
         Returns:
             What was marked in the old one, whose bits stay as they are.
         """
-        left = list(self._run_of)
-        self._run_of, self._runs, self._num_listed = {}, deque(), 0
         self._slot = slot
-        return left
+        return self._forget_everything()
 
     def check(self, expected: set[Ref]) -> None:
         """Verify that exactly the blocks ``expected`` are marked, the order, and the bounds."""
@@ -161,14 +206,29 @@ class AgedMarks:
         assert len(self._run_of) <= self._limit
         times = [run.marked_at for run in self._runs]
         assert times == sorted(times), "runs are out of order"
+        owned = Counter(self._run_of.values())
+        assert all(run.num_owned == owned.pop(run, 0) for run in self._runs), "miscounted marks"
+        assert not owned, "marks of a run that is gone"
         listed = [ref for run in self._runs for ref in self._marks_of(run)]
         assert set(listed) == expected, "marks that no run lists"
         assert self._num_listed == sum(len(run.refs) for run in self._runs)
         assert self._num_listed <= 2 * self._limit + _MAX_UNSWEPT
 
     def _marks_of(self, run: _Run) -> list[Ref]:
+        if run.num_owned == len(run.refs):
+            return run.refs
         get = self._run_of.get
         return [ref for ref in run.refs if get(ref) is run]
+
+    def _forget_everything(self) -> list[Ref]:
+        """What was marked."""
+        left = list(self._run_of)
+        self._run_of, self._runs, self._num_listed = {}, OrderedDict(), 0
+        return left
+
+    def _drop(self, run: _Run) -> None:
+        del self._runs[run]
+        self._num_listed -= len(run.refs)
 
     def _shrink(self, max_blocks: int) -> None:
         excess = len(self._run_of) - self._index.share.of(self._limit)
@@ -179,15 +239,16 @@ class AgedMarks:
         """Clear the oldest marks; the last blocks of a run go first."""
         dropped: list[Ref] = []
         while len(dropped) < count:
-            run = self._runs[0]
+            run = next(iter(self._runs))
             while run.refs and len(dropped) < count:
                 ref = run.refs.pop()
                 self._num_listed -= 1
                 if self._run_of.get(ref) is run:
                     del self._run_of[ref]
+                    run.num_owned -= 1
                     dropped.append(ref)
             if not run.refs:
-                self._runs.popleft()
+                del self._runs[run]
         self.num_dropped += count
         self._release(dropped)
 
@@ -195,8 +256,8 @@ class AgedMarks:
         """Drop from each run what later ones have renewed, or what is no longer marked."""
         for run in self._runs:
             run.refs = self._marks_of(run)
-        self._runs = deque(run for run in self._runs if run.refs)
-        self._num_listed = sum(len(run.refs) for run in self._runs)
+        self._runs = OrderedDict((run, None) for run in self._runs if run.refs)
+        self._num_listed = len(self._run_of)
 
     def _release(self, refs: Sequence[Ref]) -> None:
         self._index.release(refs, self._slot, self._bit)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from indexer.mask_runs import BitRun, numbers_of, parts_of
 from indexer.prompt_blocks import PromptBlocks
 from indexer.rank_claims import RankClaims
 from indexer.slot_bits import HELD
@@ -131,14 +132,12 @@ class Dispatches:
         """Predict every block that the rank does not hold. O(blocks)."""
         if not blocks.keys:
             return
-        refs, bits = self._claims.look(blocks)
-        missing = refs
-        if any(bits):
-            missing = [ref for ref, held in zip(refs, bits, strict=True) if not held & HELD]
-        self._claims.predicted.mark(missing, now)
+        refs, runs = self._claims.look(blocks)
+        missing = [run for run in runs if not run.bits & HELD]
+        self._claims.predicted.mark(parts_of(refs, missing), now)
         self._claims.index.drop_unused()
         keys = array("Q", blocks.keys)
-        dispatch = Dispatch(blocks.key_space, keys, _zeros(bits), now)
+        dispatch = Dispatch(blocks.key_space, keys, _zeros(runs), now)
         self._recent.append(dispatch)
         name = _name(blocks)
         same = self._same.get(name)
@@ -259,12 +258,12 @@ def _dispatched_at(dispatch: Dispatch) -> float:
     return dispatch.dispatched_at
 
 
-def _zeros(bits: Sequence[int]) -> Sequence[int]:
-    """Indexes without a bit; a range where nothing follows the first of them."""
-    first = bits.index(0) if 0 in bits else len(bits)
-    if not any(bits[first:]):
-        return range(first, len(bits))
-    return tuple(i for i in range(first, len(bits)) if not bits[i])
+def _zeros(runs: Sequence[BitRun]) -> Sequence[int]:
+    """Numbers of the blocks without a bit; a range where they are one run."""
+    found = [run for run in runs if not run.bits]
+    if len(found) == 1:
+        return range(found[0].start, found[0].end)
+    return tuple(numbers_of(found))
 
 
 def _common_prefix(keys: Sequence[int], others: Sequence[int], interest: int) -> int:

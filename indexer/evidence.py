@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from indexer.block_index import Ref
 from indexer.ledger import RankLedger
+from indexer.mask_runs import BitRun, numbers_of, parts_of
 from indexer.match import RankMatch
 from indexer.prompt_blocks import PromptBlocks
 from indexer.slot_bits import GPU, OBSERVED, PREDICTED
@@ -59,18 +60,17 @@ class Evidence:
     def observe(self, blocks: PromptBlocks, trust: Trust, now: float) -> None:
         """The first token of an answer came: the prompt's full blocks are on GPU. O(blocks)."""
         claims = self._claims
-        refs, bits = claims.look(blocks)
-        wanted = OBSERVED | PREDICTED
+        refs, runs = claims.look(blocks)
         if trust is Trust.EXACT:
-            chosen = [i for i, held in enumerate(bits) if held & wanted]
+            chosen = [run for run in runs if run.bits & (OBSERVED | PREDICTED)]
         else:
-            chosen = [i for i, held in enumerate(bits) if not held & GPU]
-        self._prove(refs if len(chosen) == len(refs) else [refs[i] for i in chosen], now)
+            chosen = [run for run in runs if not run.bits & GPU]
+        self._prove(refs, chosen, now)
         if claims.doubtful[Tier.GPU]:
             claims.confirm(Tier.GPU, refs)
         if trust is not Trust.EXACT:
-            new = [i for i in chosen if i and not bits[i] & OBSERVED]
-            self._ledger.link(blocks, refs, new, now)
+            new = [run for run in chosen if not run.bits & OBSERVED]
+            self._ledger.link(blocks, refs, [i for i in numbers_of(new) if i], now)
         claims.index.drop_unused()
 
     def weigh(
@@ -94,9 +94,11 @@ class Evidence:
         self.counters.contradictions += 1
         return Verdict.CONTRADICTS
 
-    def _prove(self, refs: Sequence[Ref], now: float) -> None:
+    def _prove(self, refs: Sequence[Ref], chosen: Sequence[BitRun], now: float) -> None:
         """What was predicted of these blocks, or not known, is observed."""
         claims = self._claims
-        met = claims.index.claim(refs, claims.slot, OBSERVED, PREDICTED)
-        claims.predicted.forget_all(ref for ref, before in met if before & PREDICTED)
-        claims.observed.note(refs, now)
+        changed = [run for run in chosen if run.bits & (OBSERVED | PREDICTED) != OBSERVED]
+        predicted = [run for run in changed if run.bits & PREDICTED]
+        claims.index.claim_prompt(parts_of(refs, changed), claims.slot, OBSERVED, PREDICTED)
+        claims.predicted.forget_all(parts_of(refs, predicted))
+        claims.observed.note(parts_of(refs, chosen), now)

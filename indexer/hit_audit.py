@@ -141,13 +141,14 @@ class HitAudit:
         open_blocks = unknown[: bisect_left(unknown, report.cached)]
         if not open_blocks or self._holds_unnamed(since):
             return (), ()
-        refs, bits = self._claims.look(report.blocks)
+        refs, runs = self._claims.look(report.blocks)
         self._claims.index.drop_unused()
         if report.heard_since is not None:
             open_blocks = [i for i in open_blocks if self._is_gone(refs[i], report.heard_since)]
         lower = [
             bool(held & (HOST | STORAGE)) or self._left_lower_tier(ref, since)
-            for ref, held in zip(refs[: report.cached], bits, strict=False)
+            for start, end, held in runs
+            for ref in refs[start : min(end, report.cached)]
         ]
         witness = self._claims.witness
         if witness is not None:

@@ -1,19 +1,25 @@
 """One prompt as one rank would keep it: key space, keys, and the tokens behind them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from indexer.block_index import BlockIndex, Ref
+from indexer.block_index import BlockIndex, Ref, Space
+from indexer.mask_runs import BitRun, MaskRuns
 from protocol import BlockKey, KeySpace, TokenBytes, local_hash, num_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PromptBlocks:
-    """The full blocks of a prompt in one key space."""
+    """The full blocks of a prompt in one key space.
+
+    What is read of an index is kept, and read again only when the index has changed: one request asks for the
+    same several times in a row.
+    """
 
     key_space: KeySpace
     keys: Sequence[BlockKey]
     tokens: TokenBytes
+    _runs: MaskRuns | None = field(default=None, init=False, repr=False)
 
     @property
     def block_size(self) -> int:
@@ -25,10 +31,17 @@ class PromptBlocks:
         """Leading blocks that an engine can reuse at most: it computes at least the last token."""
         return min(len(self.keys), (num_tokens(self.tokens) - 1) // self.block_size)
 
-    def look(self, index: BlockIndex, slot: int) -> tuple[Sequence[Ref], Sequence[int]]:
-        """Refs of the blocks, and a rank's bits on each; opens the key space where it is missing."""
+    def runs(self, index: BlockIndex, space: Space) -> MaskRuns:
+        """The masks of the blocks in their key space. O(1), and what it costs to read them."""
+        runs = self._runs
+        if runs is None or not index.is_current(runs):
+            runs = self._runs = index.runs(space, self.keys)
+        return runs
+
+    def look(self, index: BlockIndex, slot: int) -> tuple[Sequence[Ref], Sequence[BitRun]]:
+        """Refs of the blocks, and a rank's bits on them; opens the key space where it is missing."""
         space = index.open(self.key_space)
-        return space.refs(self.keys), index.slot_bits(space, self.keys, slot)
+        return space.refs(self.keys), self.runs(index, space).of_slot(slot)
 
     def local(self, block: int) -> int:
         """Unchained hash of one block."""

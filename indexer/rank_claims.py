@@ -17,6 +17,7 @@ from indexer.block_index import BlockIndex, Ref
 from indexer.departures import Departures
 from indexer.doubts import Doubts
 from indexer.limits import IndexLimits
+from indexer.mask_runs import BitRun
 from indexer.prompt_blocks import PromptBlocks
 from indexer.retired_slots import Table
 from indexer.slot_bits import GPU, OBSERVED, PREDICTED
@@ -131,8 +132,8 @@ class RankClaims:
         for departures in self.departures.values():
             departures.settle(now)
 
-    def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[int]]:
-        """Refs of a prompt's blocks, and this rank's bits on each."""
+    def look(self, blocks: PromptBlocks) -> tuple[Sequence[Ref], Sequence[BitRun]]:
+        """Refs of a prompt's blocks, and this rank's bits on them."""
         return blocks.look(self.index, self.slot)
 
     def bits(self, refs: Iterable[Ref]) -> list[int]:

@@ -42,7 +42,10 @@ def _search(
     """Look up some slots in one key space; keep what is longer than before."""
     size = blocks.block_size
     _, watched, gpu_first, pools = search
-    found = index.match(blocks.key_space, blocks.keys, watched, gpu_first, pools)
+    space = index.find(blocks.key_space)
+    if space is None:
+        return
+    found = index.match(blocks.runs(index, space), watched, gpu_first, pools)
     for slot, run in found.items():
         before = best.get(slot)
         if before is None or run.length * size > before[1].length * before[0]:

@@ -136,3 +136,61 @@ def test_runs_that_list_too_much_are_swept(how: str) -> None:
     aged.expire(60.0)
     assert (marked(index), len(aged)) == (set(), 0)
     aged.check(set())
+
+
+turns = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(1, 12), st.sampled_from("mnufe")),
+    max_size=30,
+)
+
+
+@given(turns, st.integers(6, 40))
+def test_conversations_that_grow_are_marked_as_if_anew(
+    script: Sequence[tuple[str, int, str]], limit: int
+) -> None:
+    """Two conversations share their first blocks; each is renewed and grows, and events take marks away."""
+    index = BlockIndex()
+    aged = AgedMarks(index, index.take_slot(), OBSERVED, limit)
+    keys = {"ab": range(1, 5), "a": range(10, 30), "b": range(30, 50)}
+    expected: list[tuple[float, Ref]] = []
+    for at, (name, length, step) in enumerate(script):
+        space = index.open(KeySpace("m"))
+        whole = [*keys["ab"], *(keys[name] if name != "ab" else ())][: length + 4]
+        chosen = list(space.refs([BlockKey(key) for key in whole]))
+        if step in "mn":
+            if step == "m":
+                aged.mark(chosen, float(at))
+            else:
+                index.claim_prompt(chosen, 0, OBSERVED)
+                aged.note(chosen, float(at))
+            expected = [one for one in expected if one[1] not in chosen]
+            expected += [(float(at), ref) for ref in reversed(chosen)]
+            expected = expected[-limit:]
+        elif step == "e":
+            aged.expire(at - 4.0)
+            expected = [one for one in expected if one[0] >= at - 4.0]
+        else:
+            gone = [ref for ref in chosen[length // 2 :] if ref in aged]
+            if step == "u":
+                aged.unmark(gone)
+            else:
+                index.release(gone, 0, OBSERVED)
+                aged.forget_all(gone)
+            expected = [one for one in expected if one[1] not in gone]
+        index.drop_unused()
+        assert marked(index) == {ref for _, ref in expected}
+        aged.check(marked(index))
+        runs = {ref: at for at, refs in aged.runs() for ref in refs}
+        assert runs == {ref: at for at, ref in expected}
+
+
+def test_a_conversation_that_grows_is_one_run() -> None:
+    index = BlockIndex()
+    aged = AgedMarks(index, index.take_slot(), OBSERVED, limit=10_000)
+    refs = list(index.open(KeySpace("m")).refs([BlockKey(k) for k in range(1, 1_001)]))
+    for turn in range(1, 11):
+        aged.mark(refs[: 100 * turn], float(turn))
+        other = list(index.open(KeySpace("m")).refs([BlockKey(5_000 + turn)]))
+        aged.mark(refs[:10] + other, turn + 0.5)  # takes over what both begin with
+    assert [len(found) for _, found in aged.runs()][-2:] == [990, 11]
+    aged.check(marked(index))

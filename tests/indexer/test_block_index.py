@@ -46,6 +46,12 @@ def filled(rows: Sequence[Sequence[int]], space: KeySpace = SPACE) -> BlockIndex
     return index
 
 
+def matched(index: BlockIndex, key_space: KeySpace, slots: Sequence[int]) -> dict[int, Run]:
+    """What is found of all keys in a space."""
+    space = index.find(key_space)
+    return {} if space is None else index.match(index.runs(space, KEYS), slots_mask(slots))
+
+
 slot_bits = st.sampled_from([0, GPU, GPU, HOST, GPU | HOST, STORAGE, OBSERVED, PREDICTED, 31])
 tables = st.integers(1, 4).flatmap(
     lambda width: st.lists(
@@ -58,7 +64,7 @@ tables = st.integers(1, 4).flatmap(
 def test_match_is_the_walk_by_hand(rows: list[list[int]], data: st.DataObject) -> None:
     index = filled(rows)
     slots = data.draw(st.lists(st.integers(0, len(rows[0]) - 1), unique=True))
-    runs = index.match(SPACE, KEYS, slots_mask(slots))
+    runs = matched(index, SPACE, slots)
     for slot in slots:
         expected = by_hand([row[slot] for row in rows])
         assert runs.get(slot, Run()) == expected
@@ -137,8 +143,8 @@ def test_spaces_do_not_share_blocks() -> None:
     for key_space in (SPACE, KeySpace("m", adapter="a"), KeySpace("m", salt="s")):
         index.claim(index.open(key_space).refs(KEYS[:2]), slot, GPU)
     index.release(index.open(KeySpace("m", adapter="a")).refs(KEYS[:2]), slot, GPU)
-    assert index.match(SPACE, KEYS, slots_mask([slot])) == {slot: Run(gpu=2)}
-    assert index.match(KeySpace("m", adapter="a"), KEYS, slots_mask([slot])) == {}
+    assert matched(index, SPACE, [slot]) == {slot: Run(gpu=2)}
+    assert matched(index, KeySpace("m", adapter="a"), [slot]) == {}
     assert index.num_spaces == 2
     index.drop_unused()
     index.check()
@@ -166,7 +172,7 @@ def test_a_thousand_slots() -> None:
     for slot in slots:
         index.claim(refs[: slot % 7], slot, GPU if slot % 2 else HOST)
     index.drop_unused()
-    runs = index.match(SPACE, KEYS, slots_mask(slots))
+    runs = matched(index, SPACE, slots)
     for slot in slots:
         run = runs.get(slot, Run())
         assert (run.length, run.gpu + run.host) == (slot % 7, slot % 7)

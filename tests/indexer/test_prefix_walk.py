@@ -139,8 +139,7 @@ def test_runs_are_those_walked_by_hand(layout: Layout, data: st.DataObject) -> N
     ranks = data.draw(st.sets(st.integers(0, len(layout.attached) - 1)))
     seen = slots_mask(ranks, 1)
     runs = index.match(
-        SPACE,
-        KEYS[: len(layout.ranks)],
+        index.runs(index.open(SPACE), KEYS[: len(layout.ranks)]),
         slots_mask(ranks),
         frozenset(rank for rank in ranks if layout.gpu_first[rank]),
         [pool._replace(credited=pool.credited & seen) for pool in shared],
@@ -170,9 +169,9 @@ def test_what_each_engine_goes_on_with(column: list[int], any_tier: Run, gpu_fir
     slot = index.take_slot()
     for ref, bits in zip(index.open(SPACE).refs(KEYS), column, strict=False):
         index.claim([ref], slot, bits)
-    keys = KEYS[: len(column)]
-    assert index.match(SPACE, keys, slots_mask([slot])) == {slot: any_tier}
-    assert index.match(SPACE, keys, slots_mask([slot]), frozenset({slot})) == {slot: gpu_first}
+    runs = index.runs(index.open(SPACE), KEYS[: len(column)])
+    assert index.match(runs, slots_mask([slot])) == {slot: any_tier}
+    assert index.match(runs, slots_mask([slot]), frozenset({slot})) == {slot: gpu_first}
 
 
 def test_a_pool_credits_ranks_that_hold_nothing() -> None:
@@ -181,10 +180,9 @@ def test_a_pool_credits_ranks_that_hold_nothing() -> None:
     for ref in index.open(SPACE).refs(KEYS[:3]):
         index.claim([ref], pool, STORAGE)
     shared = SharedBits(pool * STRIDE, 0, slots_mask([idle], 1))
-    assert index.match(SPACE, KEYS, slots_mask([idle]), frozenset(), [shared]) == {
-        idle: Run(pooled=3)
-    }
-    assert index.match(SPACE, KEYS, slots_mask([idle])) == {}
+    runs = index.runs(index.open(SPACE), KEYS)
+    assert index.match(runs, slots_mask([idle]), frozenset(), [shared]) == {idle: Run(pooled=3)}
+    assert index.match(runs, slots_mask([idle])) == {}
 
 
 def test_index_masks_have_no_bit_of_a_lookup() -> None:

@@ -1,0 +1,95 @@
+"""The masks along one prompt, as runs of blocks that have the same: read once, as long as nothing changes.
+
+    masks    a a a a a b b b 0 0
+    runs     (5, a)    (8, b) (10, 0)        each up to the block before its number
+
+Blocks of one prefix have nearly always the same holders, so a prompt of thousands of blocks is a few runs, and
+whoever asks about it costs the number of runs. Only the first to ask reads block by block, and only as far as
+it asks: what nobody holds is not read to its end.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, repeat
+from typing import NamedTuple, TypeVar
+
+from indexer.slot_bits import SLOT, STRIDE
+
+Block = TypeVar("Block")
+_READ_AT_ONCE = 512
+
+
+class BitRun(NamedTuple):
+    """The blocks from ``start`` up to ``end`` have the same ``bits`` in one slot."""
+
+    start: int
+    end: int
+    bits: int
+
+
+def numbers_of(runs: Sequence[BitRun]) -> list[int]:
+    """Numbers of the blocks in runs; O(blocks in them)."""
+    return [number for run in runs for number in range(run.start, run.end)]
+
+
+def parts_of(blocks: Sequence[Block], runs: Sequence[BitRun]) -> Sequence[Block]:
+    """Those of a prompt's blocks that are in the runs; O(blocks in them), and O(1) for all that there are."""
+    if not runs:
+        return ()
+    start, end = runs[0].start, runs[-1].end
+    if sum(run.end - run.start for run in runs) == end - start:
+        return blocks[start:end] if start or end < len(blocks) else blocks
+    return [block for start, end, _ in runs for block in blocks[start:end]]
+
+
+class MaskRuns:
+    """Runs of a prompt's blocks. O(blocks) once, in all that is asked.
+
+    Args:
+        get: the mask of a key, or a default.
+        keys: of the prompt's blocks.
+        index, version: what ``get`` reads; while it has that version, what was read is true.
+    """
+
+    __slots__ = ("_get", "_keys", "_num_read", "_runs", "index", "version")
+
+    def __init__(
+        self, get: Callable[[int, int], int], keys: Sequence[int], index: object, version: int
+    ) -> None:
+        self.index = index
+        self.version = version
+        self._get = get
+        self._keys = keys
+        self._runs: list[tuple[int, int]] = []
+        self._num_read = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Number of the blocks up to the end of each run, and their mask; runs with one mask may follow each other."""
+        index = 0
+        while index < len(self._runs) or self._read():
+            yield self._runs[index]
+            index += 1
+
+    def of_slot(self, slot: int) -> list[BitRun]:
+        """The slot's bits on all blocks; runs that follow each other differ. O(runs), once all are read."""
+        shift = slot * STRIDE
+        found: list[BitRun] = []
+        start, begun, last = 0, 0, -1
+        for end, mask in self:
+            bits = mask >> shift & SLOT
+            if bits != last:
+                if start > begun:
+                    found.append(BitRun(begun, start, last))
+                begun, last = start, bits
+            start = end
+        if start > begun:
+            found.append(BitRun(begun, start, last))
+        return found
+
+    def _read(self) -> bool:
+        """Read some blocks more; False where there are none."""
+        begin = self._num_read
+        part = self._keys[begin : begin + _READ_AT_ONCE]
+        for mask, alike in groupby(map(self._get, part, repeat(0))):
+            self._num_read += len(list(alike))
+            self._runs.append((self._num_read, mask))
+        return bool(part)

@@ -51,6 +51,8 @@ class WorkerSpec:
         max_model_len: tokens; None where unknown.
         storage: its storage, shared or not; None where it is not known to have any.
         prefetch_threshold: tokens; None where the engine does not say.
+        max_running: requests that each rank runs at once, as the engine says; None where it does not.
+        max_in_flight: requests that each rank is to be given at once, as the operator says; None where nobody does.
         stages_on_host: its host memory is no cache, but on the way from storage to GPU: whatever it fetches is
             announced on GPU alone.
     """
@@ -71,6 +73,8 @@ class WorkerSpec:
     prefetch_threshold: int | None = None
     first_rank: int = 0
     stages_on_host: bool = False
+    max_running: int | None = None
+    max_in_flight: int | None = None
 
     @property
     def fetch_threshold(self) -> int:

@@ -120,6 +120,9 @@ class Brain(Protocol):
             TooManyRequestsError: too many plans are open; nothing is booked.
         """
 
+    def takers(self, request: PlanRequest) -> frozenset[Rank]:
+        """Ranks that may ever take the request, free or not, well or not: for those of them it may wait."""
+
     def first_byte(self, plan_id: int, now: float) -> None:
         """The first byte of the answer's content came: prefill is over. Idempotent."""
 

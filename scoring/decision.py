@@ -43,6 +43,7 @@ class Exclusion(StrEnum):
     SLEEPING = "sleeping"
     PROMPT_TOO_LONG = "prompt_too_long"
     NOT_KEEPER = "not_keeper"
+    AT_CAPACITY = "at_capacity"
 
 
 class RankName(NamedTuple):
@@ -90,7 +91,7 @@ class Decision(NamedTuple):
         num_candidates: all that were weighed or excluded.
         excluded: all that were excluded, as counts by reason; eligible ones that are not among
             ``candidates`` under ``ranked_lower``.
-        timing_us: render, tokenize, keys, match, score; microseconds.
+        timing_us: render, tokenize, keys, match, score; wait, where it waited for room; microseconds.
         rates: what each cost rate of the chosen rank rested on (``configured``, ``learned``,
             ``default``), by name; empty where nobody was chosen.
         rate_values: the rates themselves: prefill, load_back and fetch in tokens per second, decode

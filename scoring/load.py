@@ -52,12 +52,14 @@ class RankLoad:
         in_flight: requests dispatched and not finished.
         queued_prefill_tokens: uncached prompt tokens whose first answer token is still out.
         decode_requests: those of ``in_flight`` that are past their prefill.
+        max_in_flight: beyond which it is given none; None where there is no bound.
     """
 
     rank: Rank
     in_flight: int
     queued_prefill_tokens: int
     decode_requests: int
+    max_in_flight: int | None = None
 
 
 class Lease:
@@ -164,11 +166,12 @@ class LoadBook:
             for lease in [one for one, fall in self._falling.items() if now >= fall.ends_at]:
                 lease.begin_decode()
 
-    def load(self, now: float) -> RankLoad:
-        """The sums as a value."""
+    def load(self, now: float, max_in_flight: int | None = None) -> RankLoad:
+        """The sums as a value, beside the bound that holds for them."""
         tokens, _ = self.queued(now)
         done = sum(1 for fall in self._falling.values() if now >= fall.ends_at)
-        return RankLoad(self.rank, self.in_flight, tokens, self.in_flight - self.prefilling + done)
+        num_decoding = self.in_flight - self.prefilling + done
+        return RankLoad(self.rank, self.in_flight, tokens, num_decoding, max_in_flight)
 
     def check(self, leases: list[Lease]) -> None:
         """Verify that the sums are those of ``leases``, the open ones on this rank."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from time import perf_counter_ns
 
-from protocol import DEFAULT_ENGINE_MODEL, EngineModel, WorkerId, WorkerSpec
+from protocol import DEFAULT_ENGINE_MODEL, EngineModel, Rank, WorkerId, WorkerSpec
 from scoring.brain import (
     NoCandidateError,
     Outcome,
@@ -24,6 +24,7 @@ from scoring.brain import (
     PlanRequest,
     TooManyRequestsError,
 )
+from scoring.capacity import Capacity
 from scoring.counters import PlannerCounters
 from scoring.decision import Decision, Exclusion, Reason
 from scoring.decision_log import DecisionLog
@@ -36,10 +37,12 @@ from scoring.prefix_index import GuardedIndex, PrefixIndex
 from scoring.ranking import Ranking
 from scoring.rates import RateName, RateTable
 from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
+from scoring.room_watch import RoomWatch, Unwatched
 from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS
 from scoring.speeds import NoSample
+from scoring.takers import takers_of
 from scoring.weighing import Scale, Timer, Weighing
-from scoring.worker_table import PlannedWorker, WorkerTable
+from scoring.worker_table import PlannedWorker, Resolution, WorkerTable
 
 _COVER_CHECKS_PER_TICK = 64
 _UNROUTED_API = "other"  # paths that mean no model: any worker will do
@@ -104,6 +107,12 @@ class Planner:
         self._log = DecisionLog(limits.max_decisions)
         self._counters = PlannerCounters(index_failures=self._index.failures)
         self._open = OpenPlans(limits.max_open_plans)
+        self._watch: RoomWatch = Unwatched()
+
+    def bound(self, capacity: Capacity, watch: RoomWatch) -> None:
+        """Give each rank no more than this at once, and tell this one when there may be room."""
+        self._watch = watch
+        self._table.bound(capacity)
 
     # -- the relay's side -------------------------------------------------------------------------
 
@@ -137,6 +146,10 @@ class Planner:
         matched = option.match.matched_tokens if option.match is not None else 0
         return Plan(plan_id, rank, spec.url, decision, spec.dp_ranks, matched, opened.pin)
 
+    def takers(self, request: PlanRequest) -> frozenset[Rank]:
+        """Ranks that may ever take the request, free or not, well or not. O(ranks)."""
+        return takers_of(request, self._resolve(request))
+
     def first_byte(self, plan_id: int, now: float) -> None:
         """The first byte of the answer's content came: prefill is over. Idempotent, O(blocks)."""
         plan = self._open.get(plan_id)
@@ -166,6 +179,8 @@ class Planner:
             self._learn(plan, outcome, now)
         else:
             self._withdraw(plan)
+        if self._watch.is_waited_for:
+            self._watch.rank_freed(plan.row.rank)
 
     # -- the operator's side ----------------------------------------------------------------------
 
@@ -182,6 +197,7 @@ class Planner:
         for row in before:
             if row.rank.dp_rank not in spec.dp_ranks:
                 self._policy.forget(row)
+        self._watch.workers_changed()
 
     def remove_worker(self, worker: WorkerId) -> None:
         """Forget a worker. Plans that are open on it end as they would, and teach nothing."""
@@ -189,14 +205,17 @@ class Planner:
         self._rates.speeds.remove(worker)
         for row in entry.rows if entry is not None else ():
             self._policy.forget(row)
+        self._watch.workers_changed()
 
     def set_draining(self, worker: WorkerId, is_draining: bool) -> bool:
         """Give a worker no more requests, or again; False if it is unknown."""
         entry = self._table.entry(worker)
         if entry is None:
             return False
-        entry.is_draining = is_draining
-        entry.settle()
+        if entry.is_draining is not is_draining:
+            entry.is_draining = is_draining
+            entry.settle()
+            self._watch.marks_changed()
         return True
 
     def set_excluded(self, worker: WorkerId, reason: Exclusion | None) -> bool:
@@ -204,8 +223,10 @@ class Planner:
         entry = self._table.entry(worker)
         if entry is None:
             return False
-        entry.excluded = reason
-        entry.settle()
+        if entry.excluded is not reason:
+            entry.excluded = reason
+            entry.settle()
+            self._watch.marks_changed()
         return True
 
     def tick(self, now: float) -> None:
@@ -223,6 +244,7 @@ class Planner:
                 self._policy.ended(plan.row, plan.prompt)
                 self._withdraw(plan)
                 self._counters.expired += 1
+                self._watch.rank_freed(plan.row.rank)
 
     # -- questions --------------------------------------------------------------------------------
 
@@ -259,7 +281,7 @@ class Planner:
 
     def rank_loads(self, now: float) -> list[RankLoad]:
         """What every rank is busy with."""
-        return [row.book.load(now) for row in self._table.rows()]
+        return self._table.loads(now)
 
     def models(self) -> list[str]:
         """Names of the models served, sorted; without aliases and adapters."""
@@ -281,16 +303,19 @@ class Planner:
     # -- inside -----------------------------------------------------------------------------------
 
     def _decide(self, request: PlanRequest, rng: Random, now: float) -> tuple[Weighing, Ranking]:
-        resolution = self._table.resolve(request.model, request.adapter)
-        if request.model is None and request.api == _UNROUTED_API and not resolution.rows:
-            resolution = self._table.everyone()
-        weighing = self._scale.weigh(request, resolution, now)
+        weighing = self._scale.weigh(request, self._resolve(request), now)
         options = weighing.options
         if not options:
             return weighing, NOBODY
         if len(options) == 1:
             return weighing, Ranking(options, Reason.ONLY_CANDIDATE)
         return weighing, self._policy.order(weighing, rng, now)
+
+    def _resolve(self, request: PlanRequest) -> Resolution:
+        resolution = self._table.resolve(request.model, request.adapter)
+        if request.model is None and request.api == _UNROUTED_API and not resolution.rows:
+            return self._table.everyone()
+        return resolution
 
     def _record(
         self,

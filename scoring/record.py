@@ -17,6 +17,8 @@ MAX_CANDIDATES = 16
 """How many candidates a record shows in full."""
 
 RANKED_LOWER = "ranked_lower"
+WAIT = "wait"
+"""The time that a request waited for room, where it did."""
 
 
 def decision_of(
@@ -207,13 +209,16 @@ def _counts(weighing: Weighing, num_lower: int) -> dict[str, int]:
 def _timing_us(weighing: Weighing, score_ns: int) -> Mapping[str, int]:
     spent = weighing.request.timing_us
     keys_ns = weighing.prompt.keys_ns if weighing.prompt is not None else 0
-    return {
+    timing = {
         "render": spent.get("render", 0),
         "tokenize": spent.get("tokenize", 0),
         "keys": keys_ns // 1_000,
         "match": weighing.match_ns // 1_000,
         "score": score_ns // 1_000,
     }
+    if WAIT in spent:
+        timing[WAIT] = spent[WAIT]
+    return timing
 
 
 NOBODY = Ranking([], Reason.NO_CANDIDATE)

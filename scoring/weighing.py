@@ -154,6 +154,8 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
             longest = entry.spec.max_model_len
             if longest is not None and length > longest:
                 reason = Exclusion.PROMPT_TOO_LONG
+        if reason is None and row.book.in_flight >= entry.max_in_flight:
+            reason = Exclusion.AT_CAPACITY  # and nothing else keeps it
         if reason is None:
             eligible.append(row)
         else:

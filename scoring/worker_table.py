@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from prompt import Api
 from protocol import Rank, WorkerId, WorkerSpec
+from scoring.capacity import UNBOUNDED, Capacity
 from scoring.decision import Exclusion
-from scoring.load import LoadBook
+from scoring.load import LoadBook, RankLoad
 from scoring.rank_pin import RankPin, RankPins, rank_pins
 
 
@@ -38,11 +39,12 @@ class PlannedWorker:
 
 
 class WorkerEntry:
-    """A worker in the table, with one row a rank."""
+    """A worker in the table, with one row a rank. Each is given ``max_in_flight`` requests at once."""
 
-    __slots__ = ("_pins", "blocked", "excluded", "is_draining", "rows", "spec")
+    __slots__ = ("_pins", "blocked", "excluded", "is_draining", "max_in_flight", "rows", "spec")
 
     def __init__(self, spec: WorkerSpec) -> None:
+        self.max_in_flight = UNBOUNDED  # the table tells it
         self.describe(spec)
         self.is_draining = False
         self.excluded: Exclusion | None = None
@@ -58,6 +60,11 @@ class WorkerEntry:
     def pin(self, api: str) -> RankPin:
         """How the engine is told which of its ranks serves a request; there is nothing to tell where it has one."""
         return self._pins.get(api, RankPin.HEADER)
+
+    @property
+    def bound(self) -> int | None:
+        """``max_in_flight``; None where there is no bound."""
+        return None if self.max_in_flight == UNBOUNDED else self.max_in_flight
 
     def settle(self) -> None:
         """Work out ``blocked``."""
@@ -132,9 +139,16 @@ class WorkerTable:
 
     def __init__(self, max_workers: int = 1_024) -> None:
         self._max_workers = max_workers
+        self._capacity = Capacity()
         self._entries: dict[WorkerId, WorkerEntry] = {}
         self._names: dict[str | None, Resolution] | None = None
         self._nobody = Resolution(None, None, (), ())
+
+    def bound(self, capacity: Capacity) -> None:
+        """Give each rank no more than this at once."""
+        self._capacity = capacity
+        for entry in self._entries.values():
+            entry.max_in_flight = capacity.of(entry.spec)
 
     def add(self, spec: WorkerSpec) -> None:
         """Add a worker, or take what changed about one that is known; its load is kept.
@@ -149,6 +163,7 @@ class WorkerTable:
             entry = self._entries[spec.worker] = WorkerEntry(spec)
         known = {row.rank: row for row in entry.rows}
         entry.describe(spec)
+        entry.max_in_flight = self._capacity.of(spec)
         entry.rows = tuple(known.get(rank) or RankRow(entry, rank) for rank in spec.ranks)
         self._names = None
 
@@ -168,6 +183,10 @@ class WorkerTable:
     def rows(self) -> list[RankRow]:
         """All ranks."""
         return [row for entry in self._entries.values() for row in entry.rows]
+
+    def loads(self, now: float) -> list[RankLoad]:
+        """What every rank is busy with."""
+        return [row.book.load(now, row.entry.bound) for row in self.rows()]
 
     def has(self, row: RankRow) -> bool:
         """Whether the row is still in the table (and not another one under the same name)."""
@@ -231,6 +250,7 @@ class WorkerTable:
             assert entry.spec.worker == worker, (worker, entry.spec)
             assert tuple(row.rank for row in entry.rows) == entry.spec.ranks, (worker, entry.spec)
             assert all(row.entry is entry and row.book.rank == row.rank for row in entry.rows)
+            assert entry.max_in_flight == self._capacity.of(entry.spec) > 0, worker
             assert entry.blocked is (Exclusion.DRAINING if entry.is_draining else entry.excluded), (
                 worker
             )

@@ -10,9 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from indexer.trust import Trust
 from protocol import Rank, Tier, TokenBytes, WorkerId
 from scoring.brain import NoCandidateError, Outcome, OutcomeKind, Plan, TooManyRequestsError
+from scoring.capacity import Capacity
 from scoring.decision import Exclusion
 from scoring.planner import Planner, PlannerLimits
 from scoring.policies import PolicyName
+from scoring.room_watch import Unwatched
 from scoring.worker_table import TooManyWorkersError
 from tests.scoring.fleet import TruthIndex, rank, request, spec, tokens_of
 
@@ -44,11 +46,13 @@ class PlannerMachine(RuleBasedStateMachine):
         self.open: dict[int, tuple[Plan, int]] = {}
         self.finished: list[int] = []
 
-    @initialize(policy=st.sampled_from(PolicyName))
-    def start(self, policy: PolicyName) -> None:
+    @initialize(policy=st.sampled_from(PolicyName), capacity=st.none() | st.integers(1, 4))
+    def start(self, policy: PolicyName, capacity: int | None) -> None:
         self.planner = Planner(
             self.index, policy=policy, rng=Random(1), limits=LIMITS, timer=lambda: 0
         )
+        self.capacity = capacity
+        self.planner.bound(Capacity(capacity), Unwatched())
 
     @rule(name=names, num_ranks=st.integers(1, 3), model=st.sampled_from(["m", "m2"]))
     def add_worker(self, name: str, num_ranks: int, model: str) -> None:
@@ -115,14 +119,26 @@ class PlannerMachine(RuleBasedStateMachine):
         )
         try:
             plan = self.planner.plan(asked, self.now)
-        except NoCandidateError:
+        except NoCandidateError as error:
+            if Exclusion.AT_CAPACITY in error.decision.excluded:
+                booked = self._booked()
+                assert any(booked[one] == self.capacity for one in self.planner.takers(asked))
             return
         except TooManyRequestsError:
             assert len(self.open) == LIMITS.max_open_plans
             return
         assert plan.rank.worker in self.workers
         assert plan.rank not in asked.excluded
+        assert plan.rank in self.planner.takers(asked)
+        assert self.capacity is None or self._booked()[plan.rank] < self.capacity
         self.open[plan.plan_id] = (plan, self.incarnation.get(plan.rank, 0))
+
+    def _booked(self) -> Counter[Rank]:
+        return Counter(
+            plan.rank
+            for plan, incarnation in self.open.values()
+            if incarnation == self.incarnation.get(plan.rank, 0)
+        )
 
     @rule(choice=st.integers(0, 99))
     def first_byte(self, choice: int) -> None:
@@ -159,11 +175,7 @@ class PlannerMachine(RuleBasedStateMachine):
     @invariant()
     def the_books_are_right(self) -> None:
         self.planner.check()
-        expected: Counter[Rank] = Counter(
-            plan.rank
-            for plan, incarnation in self.open.values()
-            if incarnation == self.incarnation.get(plan.rank, 0)
-        )
+        expected = self._booked()
         for load in self.planner.rank_loads(self.now):
             assert 0 <= load.decode_requests <= load.in_flight
             assert load.queued_prefill_tokens >= 0

@@ -1,0 +1,41 @@
+"""Who waits for room on a rank, as the planner sees it: somebody who is told when there may be some."""
+
+from typing import Protocol
+
+from protocol import Rank
+
+
+class RoomWatch(Protocol):
+    """Is told of room. What it is told changes nothing at once: it asks the planner later, of its own accord.
+
+    Attributes:
+        is_waited_for: somebody waits; until then no rank is told of.
+    """
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits."""
+
+    def rank_freed(self, rank: Rank) -> None:
+        """A request on the rank is over."""
+
+    def marks_changed(self) -> None:
+        """A worker may be chosen that could not be, or the other way round."""
+
+    def workers_changed(self) -> None:
+        """A worker came, went, or is described anew."""
+
+
+class Unwatched:
+    """Nobody waits."""
+
+    is_waited_for = False
+
+    def rank_freed(self, rank: Rank) -> None:
+        """Nothing to do."""
+
+    def marks_changed(self) -> None:
+        """Nothing to do."""
+
+    def workers_changed(self) -> None:
+        """Nothing to do."""

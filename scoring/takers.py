@@ -1,0 +1,19 @@
+"""Takers: the ranks that a request may ever go to, whatever they are busy with at the moment."""
+
+from protocol import Rank, num_tokens
+from scoring.brain import PlanRequest
+from scoring.worker_table import Resolution
+
+
+def takers_of(request: PlanRequest, resolution: Resolution) -> frozenset[Rank]:
+    """Ranks that serve the request and have not failed it: free or not, well or not. O(ranks)."""
+    tokens = None if request.is_approximate else request.tokens
+    length = 0 if tokens is None else num_tokens(tokens)
+    keeper, tried = request.keeper, request.excluded
+    return frozenset(
+        row.rank
+        for row in resolution.rows
+        if row.rank not in tried
+        and (keeper is None or keeper == row.rank.worker)
+        and length <= (row.entry.spec.max_model_len or length)
+    )

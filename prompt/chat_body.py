@@ -44,6 +44,9 @@ def chat_of_messages(body: Mapping[str, object]) -> ChatBody:
     config = body.get("output_config")
     if isinstance(config, dict) and config.get("effort") is not None:
         _refuse("an effort is asked for")
+    thinking = body.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") == "disabled":
+        _refuse("it asks not to think, which engines try out how to say")
     turns = body.get("messages")
     if not isinstance(turns, list):
         raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "messages is not a list")
@@ -90,7 +93,10 @@ def chat_of_responses(body: Mapping[str, object]) -> ChatBody:
             messages += map(_item, items)
         case _:
             raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "there is no input")
-    return ChatBody({"messages": messages}, is_alike=True)
+    variables = body.get("chat_template_kwargs")
+    if variables is None:
+        return ChatBody({"messages": messages}, is_alike=True)
+    return ChatBody({"messages": messages, "chat_template_kwargs": variables}, is_alike=False)
 
 
 def _refuse(detail: str) -> NoReturn:
@@ -139,8 +145,8 @@ def _turn(role: str, blocks: list[object]) -> list[dict[str, object]]:
                 calls.append(_call(block))
             case {"type": "tool_result"} if role == "user":
                 results.append(_result(block))
-            case {"type": "tool_result"}:
-                _refuse("an assistant tells the result of a tool")
+            case {"type": "tool_result" | "tool_addition" | "tool_removal"}:
+                _refuse("an assistant tells the result of a tool, or tools change on the way")
             case _:
                 parts.append(block)
     message: dict[str, object] = {"role": role}
@@ -200,8 +206,9 @@ def _tool(tool: object) -> dict[str, object]:
         "description": tool.get("description"),
         "parameters": tool["input_schema"],
     }
-    if tool.get("defer_loading") is not None:
-        function["defer_loading"] = tool["defer_loading"]
+    for name in ("strict", "defer_loading"):
+        if tool.get(name) is not None:
+            function[name] = tool[name]
     return {"type": "function", "function": function}
 
 

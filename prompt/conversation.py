@@ -5,14 +5,17 @@
     developer      becomes system where the template does not know the role; if a system message then stands
                    anywhere but first, all of them become one, in front, joined by an empty line
     tools          are rebuilt as {type, function: {name, description, parameters}}, whatever tool_choice says
-    variables      chat_template_kwargs, documents and reasoning_effort reach the template as they are
+    variables      chat_template_kwargs, documents and reasoning_effort reach the template as they are; an effort
+                   also says whether the model is to think (``enable_thinking``)
 
 A part that is not text (image, audio, …) stands for tokens that only the engine can make: such a chat has
 tokens here up to its first one (`first_item`). Nothing of the body is changed; what differs is copied.
 
 Source: vLLM 0.32, recorded. SGLang renders plain chats alike and differs beyond them: it joins the texts of
 a list with blanks, leaves a string a string for templates that want parts, gives the template a tool's
-function alone and no tools under tool_choice none, and keeps the role developer (read, not recorded).
+function alone and no tools under tool_choice none, keeps the role developer, makes a user's of what the
+assistant said last, says by two names whether the model is to think, and takes a chat's ``input_ids`` for its
+prompt (0.5.23, read, not recorded).
 `is_plain` tells plain chats.
 """
 
@@ -39,8 +42,12 @@ _OF_SOME_ENGINES = frozenset(
         "documents",
         "continue_final_message",
         "add_special_tokens",
+        "reasoning_effort",
+        "reasoning",
+        "input_ids",
     }
 )
+_OF_SGLANG = ("reasoning_effort", "reasoning", "input_ids")
 _PLAIN_ROLES = frozenset({"system", "user", "assistant"})
 _UNUSUAL = frozenset(
     {
@@ -145,8 +152,12 @@ def is_plain(body: Mapping[str, object]) -> bool:
             return False
         if body.get("continue_final_message") is True or body.get("add_special_tokens") is True:
             return False
+        if any(body.get(name) is not None for name in _OF_SGLANG):
+            return False
     messages = body.get("messages")
-    return isinstance(messages, list) and all(map(_is_plain_message, messages))
+    if not isinstance(messages, list) or not all(map(_is_plain_message, messages)):
+        return False
+    return not messages or messages[-1]["role"] != "assistant"
 
 
 def is_text_part(part: object) -> bool:
@@ -313,6 +324,9 @@ def _read_variables(body: Mapping[str, object]) -> dict[str, object]:
         variables = dict(extra)
     else:
         _refuse("chat_template_kwargs cannot be given to a template")
+    effort = body.get("reasoning_effort")
+    if effort not in (None, "auto") and "enable_thinking" not in variables:
+        variables["enable_thinking"] = effort != "none"
     for name in ("documents", "reasoning_effort"):
         if body.get(name) not in (None, "auto"):
             variables[name] = body[name]

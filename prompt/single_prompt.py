@@ -6,6 +6,7 @@ the engine sees of it leave none either.
 
 from collections.abc import Mapping, Sequence
 
+from prompt.conversation import is_text_part
 from prompt.errors import NoTokensError, NoTokensReason
 from prompt.view import Api, RequestView
 from protocol import TokenBytes, TokenRangeError, pack_tokens
@@ -38,20 +39,35 @@ def given_tokens(view: RequestView) -> TokenBytes | None:
 
 
 def transferred_ids(body: Mapping[str, object]) -> list[object] | None:
-    """The ids of a chat that another engine has made already (``kv_transfer_params``); None where there are none."""
+    """The ids of a chat that another engine has made already (``kv_transfer_params``); None where there are none, or
+    vLLM leaves them alone: where the prompt is to be echoed, or is not text alone."""
     transfer = body.get("kv_transfer_params")
     ids = transfer.get("prompt_token_ids") if isinstance(transfer, dict) else None
-    return ids if isinstance(ids, list) and ids else None
+    if not isinstance(ids, list) or not ids or body.get("echo") is True or _has_items(body):
+        return None
+    return ids
+
+
+def _has_items(body: Mapping[str, object]) -> bool:
+    messages = body.get("messages")
+    contents = [
+        message.get("content")
+        for message in (messages if isinstance(messages, list) else ())
+        if isinstance(message, dict)
+    ]
+    return not all(is_text_part(part) for one in contents if isinstance(one, list) for part in one)
 
 
 def single_prompt(view: RequestView) -> str | TokenBytes:
     """Text, or packed ids, of a completion or generate body.
 
     Raises:
-        NoTokensError: there is none, or several, or an id is not one.
+        NoTokensError: there is none, or several, or an id is not one, or it is to be joined with what follows.
     """
     body = view.body
     if view.api is Api.COMPLETIONS:
+        if body.get("suffix") is not None:
+            raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "a middle is to be filled in")
         prompt = body.get("prompt")
     else:
         text = body.get("text")

@@ -78,6 +78,27 @@ def test_tools_and_variables_of_messages() -> None:
     assert found.body["tools"] == [{"type": "function", "function": FUNCTION}]
     assert found.body["chat_template_kwargs"] == {"enable_thinking": False}
     assert not found.is_alike
+    strict = {**TOOL, "strict": True, "defer_loading": False}
+    function = {**FUNCTION, "strict": True, "defer_loading": False}
+    found = chat_of_messages({"messages": [HI], "tools": [strict]})
+    assert found.body["tools"] == [{"type": "function", "function": function}]
+
+
+@pytest.mark.parametrize(
+    "thinking", [{"type": "enabled", "budget_tokens": 9}, {"type": "adaptive"}]
+)
+def test_thinking_within_a_budget_is_no_part_of_the_prompt(thinking: dict[str, Any]) -> None:
+    found = chat_of_messages({"messages": [HI], "thinking": thinking})
+    assert found.body == {"messages": [HI]}
+    assert not found.is_alike
+
+
+def test_variables_of_responses_reach_the_template() -> None:
+    variables = {"enable_thinking": False}
+    found = chat_of_responses({"input": "hi", "chat_template_kwargs": variables})
+    assert found.body == {"messages": [HI], "chat_template_kwargs": variables}
+    assert not found.is_alike
+    assert chat_of_responses({"input": "hi"}).is_alike
 
 
 @pytest.mark.parametrize(
@@ -142,6 +163,9 @@ def test_before_an_image_they_have_those_before_it() -> None:
         (Api.MESSAGES, {"messages": [HI], "tools": 7}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.MESSAGES, {"messages": [HI], "tools": [{"type": "web_search"}]}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.MESSAGES, {"messages": [HI], "output_config": {"effort": "high"}}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.MESSAGES, {"messages": [HI], "thinking": {"type": "disabled"}}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.MESSAGES, {"messages": [said({"type": "tool_removal", "tool": {"name": "f"}})]}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.MESSAGES, {"messages": [said({"type": "tool_addition", "tool": {"name": "f"}})]}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.MESSAGES, {"messages": [said({**USE, "id": None}, role="assistant")]}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.MESSAGES, {"messages": [said(RESULT, role="assistant")]}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.MESSAGES, {"messages": [said({**RESULT, "content": 7})]}, NoTokensReason.UNSUPPORTED_CONTENT),

@@ -165,6 +165,24 @@ def test_variables_come_from_kwargs_and_the_body() -> None:
 
 
 @pytest.mark.parametrize(
+    ("effort", "kwargs", "thinks"),
+    [
+        ("high", None, True),
+        ("none", None, False),
+        ("none", {"other": 1}, False),
+        ("none", {"enable_thinking": True}, True),
+        ("high", {"enable_thinking": None}, None),
+    ],
+)
+def test_an_effort_says_whether_to_think_where_the_request_does_not(
+    effort: str, kwargs: dict[str, Any] | None, thinks: bool | None
+) -> None:
+    variables = read(HI, reasoning_effort=effort, chat_template_kwargs=kwargs).variables
+    assert variables["enable_thinking"] is thinks
+    assert variables["reasoning_effort"] == effort
+
+
+@pytest.mark.parametrize(
     ("fields", "has_generation_prompt", "is_continued"),
     [
         ({}, True, False),
@@ -267,6 +285,13 @@ TURNS = [{"role": "system", "content": "s"}, HI, {"role": "assistant", "content"
         ({"messages": TURNS, "tools": None, "add_generation_prompt": True}, True),
         ({"messages": TURNS, "chat_template_kwargs": {"enable_thinking": False}}, True),
         ({"messages": [{**HI, "tool_calls": []}]}, True),
+        ({"messages": []}, True),
+        ({"messages": TURNS, "reasoning_effort": None, "input_ids": None}, True),
+        ({"messages": TURNS, "reasoning_effort": "low"}, False),
+        ({"messages": TURNS, "reasoning": {"enabled": True}}, False),
+        ({"messages": TURNS, "input_ids": [1, 2]}, False),
+        ({"messages": [HI, {"role": "assistant", "content": "so"}]}, False),
+        ({"messages": [HI, {"role": "assistant", "content": "so", "prefix": True}]}, False),
         ({"messages": TURNS, "tools": []}, False),
         ({"messages": TURNS, "documents": []}, False),
         ({"messages": TURNS, "add_generation_prompt": False}, False),

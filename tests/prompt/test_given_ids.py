@@ -24,6 +24,8 @@ IDS = {"prompt_token_ids": [1, 2, 3]}
         (Api.CHAT, {"messages": HI, "kv_transfer_params": {"prompt_token_ids": []}}, True, NoTokensReason.NO_TOKENIZER),
         (Api.CHAT, {"messages": HI, "kv_transfer_params": {"prompt_token_ids": [-1]}}, True, NoTokensReason.NOT_A_PROMPT),
         (Api.CHAT, {"kv_transfer_params": IDS, "truncate_prompt_tokens": 2}, True, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.CHAT, {"messages": HI, "kv_transfer_params": IDS, "echo": True}, True, NoTokensReason.NO_TOKENIZER),
+        (Api.CHAT, {"messages": [{"content": [{"type": "image"}]}], "kv_transfer_params": IDS}, True, NoTokensReason.NO_TOKENIZER),
         (Api.CHAT, {"messages": HI}, True, NoTokensReason.NO_TOKENIZER),
         (Api.COMPLETIONS, {"prompt": "hi"}, True, NoTokensReason.NO_TOKENIZER),
         (Api.COMPLETIONS, {"prompt": [[1], [2]]}, True, NoTokensReason.BATCHED_PROMPT),

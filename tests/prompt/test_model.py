@@ -64,6 +64,11 @@ def test_a_completion_has_one_start_token_of_its_own() -> None:
         (Api.GENERATE, {"text": "hi"}, [BOS, *plain("hi")]),
         (Api.GENERATE, {"text": None, "input_ids": [7, 8]}, [7, 8]),
         (Api.GENERATE, {"input_ids": [[7, 8]]}, [7, 8]),
+        (
+            Api.COMPLETIONS,
+            {"prompt": "hi", "n": 3, "best_of": 4, "echo": True, "suffix": None},
+            [BOS, *plain("hi")],
+        ),
         (Api.CHAT, {"messages": [], "kv_transfer_params": {"prompt_token_ids": [7, 8]}}, [7, 8]),
     ],
 )
@@ -78,6 +83,17 @@ def test_top_level_ids_of_a_chat_are_ignored_as_engines_do() -> None:
     ]
     for fields in ignored:
         assert ids(Api.CHAT, messages=HI, **fields) == ids(Api.CHAT, messages=HI)
+
+
+def test_ids_of_a_chat_are_ignored_where_engines_render_it_all_the_same() -> None:
+    fields: dict[str, Any] = {"kv_transfer_params": {"prompt_token_ids": [7]}}
+    assert ids(Api.CHAT, messages=HI, echo=True, **fields) == ids(Api.CHAT, messages=HI)
+    image = [{"type": "text", "text": "look at this " * 9}, {"type": "image_url", "image_url": {}}]
+    view = view_request(
+        Api.CHAT,
+        json.dumps({"messages": [{"role": "user", "content": image}], **fields}).encode(),
+    )
+    assert MODEL.prompt_tokens(view).is_cut
 
 
 def test_add_special_tokens_is_honoured_in_chats() -> None:
@@ -110,6 +126,8 @@ def test_add_special_tokens_is_honoured_in_chats() -> None:
         (Api.CHAT, {"messages": [{"role": "user", "content": "\ud800"}]}, NoTokensReason.NOT_A_PROMPT),
         (Api.CHAT, {"messages": HI, "chat_template": "x"}, NoTokensReason.OWN_TEMPLATE),
         (Api.CHAT, {"messages": HI, "kv_transfer_params": {"prompt_token_ids": ["a"]}}, NoTokensReason.NOT_A_PROMPT),
+        (Api.COMPLETIONS, {"prompt": "a", "suffix": "b"}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.COMPLETIONS, {"prompt": "a", "suffix": ""}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.OTHER, {"prompt": "hi"}, NoTokensReason.UNSUPPORTED_API),
     ],
 )  # fmt: skip
@@ -177,9 +195,13 @@ def test_what_engines_render_differently_has_no_tokens_where_both_serve_the_mode
     one, two = ([{"role": "user", "content": [part] * count}] for count in (1, 2))
     both = MODEL.for_engines({EngineKind.SGLANG, EngineKind.VLLM})
     assert why_not(Api.CHAT, both, messages=two) is NoTokensReason.UNSUPPORTED_CONTENT
+    last = [*HI, {"role": "assistant", "content": "so"}]  # which SGLang takes for a user's
+    assert why_not(Api.CHAT, both, messages=last) is NoTokensReason.UNSUPPORTED_CONTENT
+    assert why_not(Api.CHAT, both, messages=HI, input_ids=[1]) is NoTokensReason.UNSUPPORTED_CONTENT
     for api, body in (
         (Api.CHAT, {"messages": HI}),
         (Api.CHAT, {"messages": one}),
+        (Api.CHAT, {"messages": [*HI, {"role": "assistant", "content": "so"}, *HI]}),
         (Api.COMPLETIONS, {"prompt": "hi"}),
     ):
         view = view_request(api, json.dumps(body).encode())

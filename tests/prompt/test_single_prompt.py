@@ -50,6 +50,9 @@ def test_ids_stand_for_themselves(
         (Api.COMPLETIONS, {}, NoTokensReason.NOT_A_PROMPT),
         (Api.GENERATE, {"input_ids": [1], "image_data": ["x"]}, NoTokensReason.UNSUPPORTED_CONTENT),
         (Api.COMPLETIONS, {"prompt": [1], "truncate_prompt_tokens": 5}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.COMPLETIONS, {"prompt": [1], "suffix": "x"}, NoTokensReason.UNSUPPORTED_CONTENT),
+        (Api.COMPLETIONS, {"prompt": [1.0]}, NoTokensReason.NOT_A_PROMPT),
+        (Api.COMPLETIONS, {"prompt": [None]}, NoTokensReason.NOT_A_PROMPT),
     ],
 )  # fmt: skip
 def test_what_no_tokenizer_would_help(

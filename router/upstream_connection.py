@@ -20,6 +20,7 @@ Source: RFC 9112 §6.3, §9.3 to §9.6, §9.8.
 """
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 import httptools
@@ -151,9 +152,8 @@ class UpstreamConnection(asyncio.Protocol):
         elif len(body) <= WRITE_BYTES:
             self._transport.writelines((head, body))
         else:
-            self._transport.write(head)
             self._unsent = memoryview(body)
-            self._write_on()
+            self._write_on(head)
         return answer
 
     # Of the answer
@@ -390,13 +390,19 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _is_unanswered(self) -> bool:
         """Has the request gone out this moment, and not a byte come?"""
-        has_bytes = self._fruitless_bytes > 0 or not self._is_in_head
-        return not has_bytes and self._loop.time() - self._asked_at <= STALE_S
+        if self._fruitless_bytes or not self._is_in_head:
+            return False
+        return self._loop.time() - self._asked_at <= STALE_S
 
-    def _write_on(self) -> None:
-        """Hand over more of a large body."""
+    def _write_on(self, head: bytes = b"") -> None:
+        """Hand over more of a large body. Over TLS, which has no `last_words`, what the worker says is read before each
+        further piece: a write that meets a reset would lose it."""
         transport = self._transport
         while self._unsent and not self._is_writing_paused and not transport.is_closing():
             piece, rest = self._unsent[:WRITE_BYTES], self._unsent[WRITE_BYTES:]
             self._unsent = rest if len(rest) else None
-            transport.write(piece)
+            transport.writelines((head, piece))
+            head = b""
+            if is_encrypted(transport):
+                self._loop.call_soon(partial(self._loop.call_soon, self._write_on))
+                return

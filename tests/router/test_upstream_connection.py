@@ -222,6 +222,23 @@ async def test_a_large_body_goes_as_fast_as_the_worker_reads() -> None:
     assert b"".join(line.transport.writes).endswith(b"\r\n\r\n" + body)
 
 
+async def test_over_tls_a_large_body_leaves_room_to_read_what_the_worker_says() -> None:
+    """A piece, then whatever a read of the socket brings, then the next piece; none after an answer."""
+    line = Line(is_tls=True)
+    answer = line.ask("POST", bytes(8 * WRITE_BYTES))
+    for num_pieces in range(1, 5):
+        assert len(line.transport.writes) == num_pieces
+        await asyncio.sleep(0)  # within which the loop looks at its sockets
+        assert len(line.transport.writes) == num_pieces
+        await asyncio.sleep(0)
+    line.feed([b"HTTP/1.1 413 X\r\nContent-Length: 2\r\n\r\nno"])
+    assert (answer.status, answer.take_now()) == (413, b"no")
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert len(line.transport.writes) == 5
+    assert line.transport.is_aborted
+
+
 @pytest.mark.parametrize("num_bytes", [2000, 1 << 20])
 async def test_an_answer_before_the_request_was_read_is_whole_and_the_last(num_bytes: int) -> None:
     line = Line(room=1000)

@@ -15,8 +15,8 @@ TIMEOUTS = UpstreamTimeouts(connect_s=1, first_byte_s=600, idle_s=300)
 class HandTransport(asyncio.Transport):
     """Remembers what is written and asked of it. Takes ``room`` bytes before it pauses its protocol."""
 
-    def __init__(self, room: int = 1 << 60) -> None:
-        super().__init__()
+    def __init__(self, room: int = 1 << 60, *, is_tls: bool = False) -> None:
+        super().__init__({"ssl_object": object()} if is_tls else None)
         self.writes: list[bytes] = []
         self.room = room
         self.protocol: asyncio.BaseProtocol | None = None
@@ -77,6 +77,7 @@ class HandClock:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.create_future = self._loop.create_future
+        self.call_soon = self._loop.call_soon
         self.ahead_s = 0.0
 
     def time(self) -> float:
@@ -99,8 +100,8 @@ class Seen:
 class Line:
     """One connection, and its home."""
 
-    def __init__(self, room: int = 1 << 60) -> None:
-        self.transport = HandTransport(room)
+    def __init__(self, room: int = 1 << 60, *, is_tls: bool = False) -> None:
+        self.transport = HandTransport(room, is_tls=is_tls)
         self.num_released = 0
         self.num_lost = 0
         self.clock = HandClock()

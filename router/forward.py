@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from router.headers import RawHeader
+from router.made_ids import MadeIds
 from scoring.brain import PlanRequest
 
 
@@ -17,6 +18,7 @@ class Forward(NamedTuple):
         reads_usage: the answer's end is read for what the engine reports.
         started_at: when the client's request came, monotonic seconds.
         shows_score: the client is told how its rank was weighed.
+        made: learns the id that the answer gives to what was made; None where nothing is.
     """
 
     plan: PlanRequest
@@ -28,3 +30,4 @@ class Forward(NamedTuple):
     reads_usage: bool
     started_at: float
     shows_score: bool = False
+    made: MadeIds | None = None

@@ -6,7 +6,7 @@ cannot be reached stays listed and is tried again; it takes no part until it has
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from indexer.fleet_index import FleetIndex
@@ -319,6 +319,11 @@ class Registry:
             for card in record.discovered.cards if record.discovered is not None else ():
                 cards.setdefault(card.get("id"), card)
         return list(cards.values())
+
+    def served_by(self, worker: WorkerId) -> Collection[str] | None:
+        """Names of models that a worker serves, none where it was never reached; None where it is not listed."""
+        record = self._records.get(worker)
+        return None if record is None else record.served_names
 
     def check(self) -> None:
         """Verify the invariants: planner and records agree, and every record is sound."""

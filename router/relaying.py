@@ -6,10 +6,12 @@ answer that breaks off is told to the client, never mended, and never called a s
 """
 
 from router.answer import Answer
+from router.answer_id import NamingTail
 from router.errors import ErrorKind, FrontDoorError, sse_error
 from router.forward import Forward
-from router.headers import REQUEST_ID, RawHeader, read_answer_head, without_base
+from router.headers import REQUEST_ID, AnswerHead, RawHeader, read_answer_head, without_base
 from router.lease import Lease
+from router.made_ids import Lost, MadeIds
 from router.relay import Relay
 from router.score_header import score_field
 from router.stream_start import StreamStart, Verdict
@@ -43,6 +45,8 @@ class Relaying:
         await self._client.begin(answer.status, relayed + self._own_headers())
         is_readable = self._forward.reads_usage and not head.is_encoded
         tail = Tail() if is_readable or head.is_event_stream else None
+        if self._forward.made is not None and answer.status < 300:
+            tail = self._naming_tail(self._forward.made, head)
         is_plain_stream = head.is_event_stream and not head.is_encoded
         start = StreamStart() if is_plain_stream and answer.status < 400 else None
         try:
@@ -55,6 +59,14 @@ class Relaying:
             if is_plain_stream and tail is not None and not head.has_length:
                 await self._tell_broken(tail, error.fault)
             # The answer is left unfinished: the server aborts the transfer, so that the client can tell.
+
+    def _naming_tail(self, made: MadeIds, head: AnswerHead) -> Tail:
+        """A tail that learns the id of what was made, where it can be read."""
+        if head.is_encoded:
+            made.lost[Lost.UNREADABLE] += 1
+            return Tail()
+        worker = self._lease.plan.rank.worker
+        return NamingTail(made, worker, self._relay.clock, is_stream=head.is_event_stream)
 
     async def _relay_body(
         self, answer: UpstreamAnswer, tail: Tail | None, start: StreamStart | None

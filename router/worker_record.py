@@ -1,7 +1,7 @@
 """What the router knows of one worker, whether it has been reached yet or not."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -59,6 +59,12 @@ class WorkerRecord:
     def spec(self) -> WorkerSpec | None:
         """As it was learned."""
         return None if self.discovered is None else self.discovered.spec
+
+    @property
+    def served_names(self) -> Collection[str]:
+        """Names of models that requests may use for it; none until it was reached."""
+        spec = self.spec
+        return () if spec is None else (spec.model, *spec.aliases, *spec.adapter_names)
 
     @property
     def exclusion(self) -> Exclusion | None:

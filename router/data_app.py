@@ -26,7 +26,9 @@ from router.exchange import Exchange, is_unknown_model
 from router.forward import Forward
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
 from router.hops import via_of
+from router.keepers import Keepers
 from router.keyed_request import keyed
+from router.made_ids import MadeIds
 from router.own_routes import Fleet, OwnAnswer, own_answer
 from router.prompt_reader import PromptReader
 from router.refusal import refuse_unread
@@ -35,6 +37,7 @@ from router.request_plan import plan_request
 from scoring.brain import NoCandidateError, TooManyRequestsError
 
 logger = logging.getLogger(__name__)
+from scoring.decision import Exclusion
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Computations: asking twice changes nothing but the load.
@@ -79,12 +82,14 @@ class DataApp:
         limits: DataLimits,
     ) -> None:
         self._relay = relay
+        keepers: Keepers,
         self._reader = reader
         self._fleet = fleet
         self.counters = counters
         self.limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._keepers = keepers
         if scope["type"] != "http":
             raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
         await self.serve(scope, receive, Answer(send))
@@ -165,9 +170,14 @@ class DataApp:
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)
             forward = Forward(
-                plan=plan_request(routed, request_id, read, time.time(), head.session),
+                plan=plan,
                 method=scope["method"],
                 target=_target(scope, api),
+            plan = plan_request(routed, request_id, read, time.time(), head.session)
+            made: MadeIds | None = None
+            if routed is Api.OTHER or routed is Api.RESPONSES:
+                plan = self._keepers.bound(plan, scope["path"], read.view, started_at)
+                made = self._keepers.made_by(scope["method"], scope["path"])
                 headers=[
                     *head.forwarded,
                     (REQUEST_ID, request_id.encode()),
@@ -181,6 +191,7 @@ class DataApp:
             if key is not None:
                 forward = keyed(forward, read, key)
             await Exchange(self._relay, forward, answer).run()
+                made=made,
 
     async def _admit(
         self, head: RequestHead, receive: Receive, connection: ClientConnection
@@ -212,6 +223,9 @@ class DataApp:
         return FrontDoorError(ErrorKind.NO_WORKER, "no worker can take this request at the moment")
 
 
+        if Exclusion.NOT_KEEPER in error.decision.excluded:
+            message = "the worker that keeps what the request is about cannot take it at the moment"
+            return FrontDoorError(ErrorKind.NO_WORKER, message)
 class _UnreadError(FrontDoorError):
     """A refusal of a request that still has body bytes on the way."""
 

@@ -47,6 +47,8 @@ from router.fleet_debug import FleetDebug
 from router.front import client_keys, front_of, server_certificates
 from router.hops import Hops, new_hops
 from router.metrics import MetricSources
+from router.keepers import Keepers
+from router.made_ids import MadeIds
 from router.metrics_app import MetricsApp
 from router.outages import Outages
 from router.pool_sources import PoolSources
@@ -170,7 +172,8 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             reach=allowed,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
-        data_app = DataApp(relay, reader, registry, counters, limits)
+        keepers = Keepers(MadeIds(), registry)
+        data_app = DataApp(relay, reader, registry, counters, limits, keepers)
         apps: dict[str, ASGIApp] = {
             "data": front_of(data_app, keys, config.cors),
             "control": control_app(control),

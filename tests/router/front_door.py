@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,14 +13,17 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
-from protocol import Rank
+from protocol import Rank, WorkerId
 from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard, ConnectionLimits
 from router.cors import Cors
 from router.counters import DataCounters
 from router.data_app import DataApp, DataLimits
-from router.front import front_of
+from router.front import front_of, observed
 from router.http_protocol import FrontDoorProtocol
+from router.keepers import Keepers
+from router.made_ids import MadeIds
+from router.observed_app import Observer
 from router.own_routes import Readiness
 from router.ports import listen, make_server
 from router.prompt_reader import PromptReader
@@ -38,6 +41,7 @@ class StubFleet:
     has_settled: bool = True
     cards: Sequence[Mapping[str, object]] = ({"id": "m", "object": "model"},)
     model: PromptModel | None = None
+    names: Collection[str] | None = ("m",)
 
     def readiness(self) -> Readiness:
         """As set."""
@@ -50,6 +54,10 @@ class StubFleet:
     def model_cards(self) -> Sequence[Mapping[str, object]]:
         """As set."""
         return self.cards
+
+    def served_by(self, worker: WorkerId) -> Collection[str] | None:
+        """The same names for every worker."""
+        return self.names
 
     def prompt_model(self, name: str | None) -> PromptModel | None:
         """The one model for every name."""
@@ -79,6 +87,7 @@ class FrontDoor:
     server: ServerState
     guard: ConnectionGuard
     relay: Relay
+    made: MadeIds = field(default_factory=MadeIds)
 
     @property
     def url(self) -> str:
@@ -105,6 +114,7 @@ async def front_door(
     names_worker: bool = True,
     keys: ClientKeys | None = None,
     cors: Cors | None = None,
+    observers: Sequence[Observer] = (),
 ) -> AsyncIterator[FrontDoor]:
     """Serve a data port before the workers at ``urls``, named w0, w1, …"""
     brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, dp_ranks)
@@ -113,10 +123,14 @@ async def front_door(
         async with open_upstream(timeouts or UpstreamTimeouts()) as upstream:
             relay = Relay(brain, upstream, listener, counters, max_attempts, names_worker)
             reader = PromptReader(fleet, executor, counters)
-            app = DataApp(relay, reader, fleet, counters, limits or DataLimits())
+            keepers = Keepers(MadeIds(), fleet)
+            app = DataApp(relay, reader, fleet, counters, limits or DataLimits(), keepers)
             guard = ConnectionGuard(connections or ConnectionLimits(keep_alive_s=5))
-            async with _listening(front_of(app, keys, cors or Cors()), guard) as (port, server):
-                yield FrontDoor(port, brain, fleet, counters, listener, server, guard, relay)
+            front = observed(front_of(app, keys, cors or Cors()), observers, guard)
+            async with _listening(front, guard) as (port, server):
+                yield FrontDoor(
+                    port, brain, fleet, counters, listener, server, guard, relay, keepers.made
+                )
 
 
 @asynccontextmanager

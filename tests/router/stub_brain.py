@@ -51,6 +51,10 @@ class StubBrain:
         free = sorted((used[rank], rank) for rank in ranks if rank not in request.excluded)
         if not free:
             raise NoCandidateError(_decision(request, None, {Exclusion.ALREADY_TRIED: len(ranks)}))
+        if request.keeper is not None:
+            ranks = [rank for rank in ranks if rank.worker == request.keeper]
+            if not ranks:
+                raise NoCandidateError(_decision(request, None, {Exclusion.NOT_KEEPER: 1}))
         rank = free[0][1]
         plan = Plan(
             len(self.requests),

@@ -1,4 +1,7 @@
-"""One request and its answer on a connection: uvicorn's cycle, with the front door's ways to fail.
+"""One request and its answer on a connection, as ASGI has it, and a shorter way for who writes without messages.
+
+    application ── messages ──▶ send ─┬─▶ head, pieces, end ──▶ connection
+    data port ──── calls ─────────────┘
 
 An answer that fails before its first byte becomes an error in OpenAI's form. One that has begun is broken
 off so that the client can tell: where it has a length or chunks by an end that comes too early, where it
@@ -10,153 +13,319 @@ import logging
 import socket
 import struct
 from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Protocol
 
-from uvicorn._types import ASGI3Application, ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from router.errors import ErrorKind, FrontDoorError
 
 logger = logging.getLogger(__name__)
 
+JOINED_BYTES = 64 * 1024
+"""Up to here head and body are copied into one buffer."""
 _BODILESS = frozenset({204, 304})
 _INTERNAL = (ErrorKind.INTERNAL, "the router failed on this request")
 _STOPPING = (ErrorKind.STOPPING, "the router is stopping")
 
 
-class FrontDoorCycle(RequestResponseCycle):
-    """A request of HTTP/1.1."""
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
-    async def run_asgi(self, app: ASGI3Application) -> None:
+
+STATUS_LINE = {status: _status_line(status) for status in range(100, 600)}
+
+
+class Carrier(Protocol):
+    """The connection that a request came over."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    tasks: set[asyncio.Task[None]]
+
+    def on_response_complete(self) -> None:
+        """The answer was sent, or broken off."""
+
+
+class FrontDoorCycle:
+    """A request of HTTP/1.1. Itself the ``send`` of its application.
+
+    Attributes:
+        task: in which the application runs.
+        body: come, and not yet received.
+        more_body: not all of it has come.
+        keep_alive: the connection may serve a further request.
+        waiting_for_100_continue: the client sends no body before it is told to.
+        disconnected: the client has left, or is refused.
+        response_started: the answer's head was written.
+        response_complete: all of it was.
+    """
+
+    __slots__ = (
+        "_carrier",
+        "_has_news",
+        "_is_chunked",
+        "_is_head_request",
+        "_is_over",
+        "_missing_bytes",
+        "_news",
+        "_transport",
+        "body",
+        "disconnected",
+        "flow",
+        "keep_alive",
+        "more_body",
+        "response_complete",
+        "response_started",
+        "scope",
+        "task",
+        "waiting_for_100_continue",
+    )
+
+    def __init__(
+        self, carrier: Carrier, scope: Scope, *, keep_alive: bool, expects_continue: bool
+    ) -> None:
+        self._carrier = carrier
+        self._transport = carrier.transport
+        self.flow = carrier.flow
+        self.scope = scope
+        self.task: asyncio.Task[None] | None = None
+        self.body = bytearray()
+        self.more_body = True
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = expects_continue
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
+        self._has_news = False
+        self._news: asyncio.Event | None = None  # where somebody waits for it
+        self._is_chunked: bool | None = None  # None until that is known
+        self._is_head_request: bool = scope["method"] == "HEAD"
+        self._is_over = False
+        self._missing_bytes = 0
+
+    async def run(self, app: ASGIApp) -> None:
         """Run the application to its end, and answer in its place what it leaves unanswered."""
         has_failed = True
         try:
-            await app(self.scope, self.receive, self.send)
+            await app(self.scope, self.receive, self)
         except asyncio.CancelledError:
             has_failed = False
-        except Exception:
+        except Exception:  # the supervisor of a request
             logger.exception("an application failed on a request")
-        if not self.response_complete and not self.disconnected:
-            if self.response_started:
-                self.break_off()
-            else:
-                await self._refuse(_INTERNAL if has_failed else _STOPPING)
-        self.on_response = _nothing
+        try:
+            if not self.response_complete and not self.disconnected:
+                if self.response_started:
+                    self.break_off()
+                else:
+                    await self._refuse(_INTERNAL if has_failed else _STOPPING)
+        finally:
+            self._is_over = True
+            if self.task is not None:
+                self._carrier.tasks.discard(self.task)
 
-    async def send(self, message: ASGISendEvent) -> None:
+    # The request
+
+    def tell(self) -> None:
+        """Something has come, or somebody has left: wake who waits for it."""
+        self._has_news = True
+        if self._news is not None:
+            self._news.set()
+
+    async def receive(self) -> Message:
+        """What has come of the body; waits for some, for its end, or for the client's leaving."""
+        if self.waiting_for_100_continue and not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            while not self._has_news:
+                if self._news is None:
+                    self._news = asyncio.Event()
+                await self._news.wait()
+                self._news.clear()
+            self._has_news = False
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    # The answer in messages
+
+    async def __call__(self, message: Message) -> None:
         """Write a part of the answer; waits while the client reads too slowly. Names of header fields are in
         lower case.
 
         Raises:
             RuntimeError: the application breaks the rules of ASGI, of its own header section, or its length.
         """
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
+        await self.writable()
         if self.disconnected:
             return
         if message["type"] == "http.response.start" and not self.response_started:
-            self._write_head(message["status"], message.get("headers", ()))
+            self._transport.write(self._head(message["status"], message.get("headers", ())))
         elif message["type"] == "http.response.body" and self.response_started:
             self._write_body(message.get("body", b""), more_body=message.get("more_body", False))
         else:
             raise RuntimeError(f"{message['type']!r} comes at the wrong time")
 
-    def _write_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    # The answer in calls
+
+    async def writable(self) -> None:
+        """Wait while the client reads too slowly."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write status line and header section, names in lower case.
+
+        Raises:
+            RuntimeError: a field has a line break.
+        """
+        if not self.disconnected:
+            self._transport.write(self._head(status, headers))
+
+    def write(self, body: bytes, *, more_body: bool) -> None:
+        """Write a part of the body.
+
+        Raises:
+            RuntimeError: the answer has another length than it says.
+        """
+        if not self.disconnected:
+            self._write_body(body, more_body=more_body)
+
+    def whole(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Write all of an answer, in one piece if it is not large.
+
+        Raises:
+            RuntimeError: a field has a line break, or the body another length than the head says.
+        """
+        if self.disconnected:
+            return
+        head = self._head(status, headers)
+        if len(body) > JOINED_BYTES or self._is_chunked or self._is_head_request:
+            self._transport.write(head)
+            self._write_body(body, more_body=False)
+            return
+        self._count(body, more_body=False)
+        self._transport.write(head + body)
+        self._complete()
+
+    # The rest
+
+    def _head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """Status line and header section; a body without a length is sent in chunks."""
         lines = [STATUS_LINE[status]]
         says_close = False
-        for name, value in headers:
+        for field in headers:
+            name = field[0]
             if name == b"content-length":
-                self.expected_content_length = int(value)
-                self.chunked_encoding = False
-            elif name == b"connection" and value.lower() == b"close":
+                self._missing_bytes = int(field[1])
+                self._is_chunked = False
+            elif name == b"connection" and field[1].lower() == b"close":
                 self.keep_alive = False
                 says_close = True
-            lines.append(b"%s: %s\r\n" % (name, value))
+            lines.append(b"%s: %s\r\n" % field)
         if not self.keep_alive and not says_close:
             lines.append(b"connection: close\r\n")
-        has_body = self.scope["method"] != "HEAD" and status not in _BODILESS
-        if self.chunked_encoding is None and has_body:
+        if self._is_chunked is None and not self._is_head_request and status not in _BODILESS:
             lines += self._begin_unmeasured()
         head = b"".join(lines)
         if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
             raise RuntimeError("a header field has a line break")
         self.response_started = True
         self.waiting_for_100_continue = False
-        self.transport.write(head + b"\r\n")
+        return head + b"\r\n"
 
     def _begin_unmeasured(self) -> list[bytes]:
         """A body without a length begins; what the head says of it."""
-        self.chunked_encoding = True
+        self._is_chunked = True
         return [b"transfer-encoding: chunked\r\n"]
 
     def _write_body(self, body: bytes, *, more_body: bool) -> None:
         if self.response_complete:
             raise RuntimeError("the answer is complete")
-        if self.scope["method"] == "HEAD":
-            self.expected_content_length = 0
-        elif self.chunked_encoding:
-            if body:
-                self.transport.write(b"%x\r\n%s\r\n" % (len(body), body))
+        if self._is_chunked and not self._is_head_request:
+            piece = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
             if not more_body:
-                self.transport.write(b"0\r\n\r\n")
+                piece += b"0\r\n\r\n"
+            if piece:
+                self._transport.write(piece)
         else:
-            self._write_plain(body)
+            self._count(body, more_body=more_body)
+            if body and not self._is_head_request:
+                self._transport.write(body)
         if not more_body:
-            if self.expected_content_length:
-                raise RuntimeError("the answer is shorter than its length")
             self._complete()
 
-    def _write_plain(self, body: bytes) -> None:
-        self.expected_content_length -= len(body)
-        if self.expected_content_length < 0:
+    def _count(self, body: bytes, *, more_body: bool) -> None:
+        """A part of a body that has a length.
+
+        Raises:
+            RuntimeError: it has another one.
+        """
+        if self._is_head_request:
+            return
+        self._missing_bytes -= len(body)
+        if self._missing_bytes < 0:
             raise RuntimeError("the answer is longer than its length")
-        self.transport.write(body)
+        if self._missing_bytes and not more_body:
+            raise RuntimeError("the answer is shorter than its length")
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.message_event.set()
+        self.tell()
         if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
+            self._transport.close()
+        self._answered()
+
+    def _answered(self) -> None:
+        if not self._is_over:
+            self._carrier.on_response_complete()
 
     def break_off(self) -> None:
         """End the connection within the answer. What a client does not read is dropped."""
         if self.flow.write_paused:
-            self.transport.abort()
+            self._transport.abort()
         else:
-            self.transport.close()
-            self.on_response()
+            self._transport.close()
+            self._answered()
 
     async def _refuse(self, reason: tuple[ErrorKind, str]) -> None:
         refusal = FrontDoorError(*reason)
+        await self.writable()
         headers = [*refusal.headers(), (b"connection", b"close")]
-        await self.send(
-            {"type": "http.response.start", "status": refusal.status, "headers": headers}
-        )
-        await self.send({"type": "http.response.body", "body": refusal.body(), "more_body": False})
+        self.whole(refusal.status, headers, refusal.body())
 
 
 class OldClientCycle(FrontDoorCycle):
     """A request of HTTP/1.0, whose client knows no chunks: an answer without a length ends with its
     connection."""
 
-    _ends_by_close = False
+    __slots__ = ("_ends_by_close",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._ends_by_close = False
 
     def _begin_unmeasured(self) -> list[bytes]:
-        self.chunked_encoding = False
+        self._is_chunked = False
         self._ends_by_close = True
         return []
 
-    def _write_plain(self, body: bytes) -> None:
-        if self._ends_by_close:
-            self.transport.write(body)
-        else:
-            super()._write_plain(body)
+    def _count(self, body: bytes, *, more_body: bool) -> None:
+        if not self._ends_by_close:
+            super()._count(body, more_body=more_body)
 
     def break_off(self) -> None:
         """Reset the connection, once what was written last is on its way."""
         if self._ends_by_close:
-            asyncio.get_running_loop().call_soon(_reset, self.transport)
+            asyncio.get_running_loop().call_soon(_reset, self._transport)
         else:
             super().break_off()
 
@@ -171,7 +340,3 @@ def _reset(transport: asyncio.Transport) -> None:
     sock: socket.socket = transport.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
-
-
-def _nothing() -> None:
-    pass

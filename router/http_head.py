@@ -7,17 +7,15 @@ Source: RFC 9112 §3.2, §6.1, §6.3.
 """
 
 import asyncio
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
-from router.client_head import BARE_MARK, is_host, read_target
-from router.headers import num_bytes
+from router.client_head import is_host, read_target
+from router.headers import RawHeader, num_bytes
 
+_KEPT_BYTES = 512  # of a target: a longer one is read anew each time
 _NOTED = frozenset({b"expect", b"host", b"transfer-encoding"})
 # What is being read: nothing, between two requests; a head; a body; nothing any more. Plain numbers, for
 # each field of a head is looked at.
@@ -28,23 +26,54 @@ class RefusedError(Exception):
     """Raised through the parser, which keeps what it says."""
 
 
-class HeadReader(HttpToolsProtocol):
-    """The part of a connection that reads heads. What was read since one began is ``_head``, if not whole."""
+class Target(NamedTuple):
+    """What a request is for, as its scope says it; ``url`` is the whole of it, as it came.
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    Attributes:
+        has_bare_mark: it ends in a ``?`` that no query follows.
+    """
+
+    url: bytes
+    path: str
+    raw_path: bytes
+    query: bytes
+    has_bare_mark: bool
+
+
+class HeadReader(asyncio.Protocol):
+    """The part of a connection that reads heads. What was read since one began is ``_head``, if not whole.
+
+    Attributes:
+        url: of the head that is read, or was read last.
+        headers: of the same, names in lower case.
+    """
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: list[RawHeader] = []
+        self._parser = self._new_parser()
         self._phase = IDLE
         self._head = b""
+        self._method = ""
+        self._version = ""
+        self._expects_continue = False
         self._has_coding = False
         self._has_host = False
         self._good_host = b""  # as a request before named it
+        self._target: Target | None = None  # of the request before
         self._declines_upgrade = False
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self.url = b""
+        self.headers = []
+        self._expects_continue = False
+        self._phase = HEAD
+        self._has_coding = self._has_host = False
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the target."""
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the head, or of the trailers, which are dropped."""
@@ -62,15 +91,11 @@ class HeadReader(HttpToolsProtocol):
             self._has_host = True
             self._good_host = value
         elif name == b"expect":
-            self.expect_100_continue = value.lower() == b"100-continue"
+            self._expects_continue = value.lower() == b"100-continue"
         elif self._has_coding or value.lower() != b"chunked":
             raise RefusedError
         else:
             self._has_coding = True
-
-    def _begin_head(self) -> None:
-        self._phase = HEAD
-        self._has_coding = self._has_host = False
 
     def _num_head_bytes(self) -> int:
         return len(self.url) + num_bytes(self.headers)
@@ -85,28 +110,34 @@ class HeadReader(HttpToolsProtocol):
             raise RefusedError
         if self.url + b" HTTP/1." not in self._head:
             raise RefusedError
-        self.expect_100_continue &= not is_old
-        self._read_target()
+        self._expects_continue &= not is_old
 
-    def _read_target(self) -> None:
-        scope, target = self.scope, read_target(self.url)
-        if target is None or scope["method"] == "CONNECT":
+    def _read_target(self) -> "Target":
+        """Path and query; mostly those of the request before."""
+        found, url = self._target, self.url
+        if found is None or found.url != url:
+            target = read_target(url)
+            if target is None:
+                raise RefusedError
+            path, query, has_bare_mark = target
+            text = path.decode("ascii")
+            found = Target(url, unquote(text) if "%" in text else text, path, query, has_bare_mark)
+            self._target = found if len(url) <= _KEPT_BYTES else None
+        if self._method == "CONNECT":
             raise RefusedError
-        path, query, has_bare_mark = target
-        text = path.decode("ascii")
-        scope["path"] = unquote(text) if "%" in text else text
-        scope["raw_path"] = path
-        scope["query_string"] = query
-        if has_bare_mark:
-            extensions: dict[str, Any] = {**(scope["extensions"] or {}), BARE_MARK: True}
-            scope["extensions"] = extensions
+        return found
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # What follows a last request is dropped, not refused.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
 
     def _without_upgrade(self) -> bytes:
         """The head once more, as of a client that offers no other protocol, for a parser that reads on."""
         self._declines_upgrade = False
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        line = f"{self.scope['method']} %s HTTP/{self.scope['http_version']}".encode()
+        self._parser = self._new_parser()
+        line = f"{self._method} %s HTTP/{self._version}".encode()
         lines = [line % self.url]
         lines += [b"%s: %s" % field for field in self.headers if field[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])

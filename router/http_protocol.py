@@ -1,4 +1,4 @@
-"""HTTP/1 on one connection: uvicorn's protocol, with bounds and without its blind spots.
+"""HTTP/1 on one connection, within bounds, as uvicorn's server runs it.
 
     bytes ─┬─ no answer is waited for ─▶ parser ─▶ cycle ─▶ application
            ├─ one is ──────────────────▶ held, at most ``MAX_HELD_BYTES``, until it has been sent
@@ -12,17 +12,19 @@ A request costs a few reads of the clock, and no timer or task beyond its own.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGI3Application
+from starlette.types import ASGIApp, Scope
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
+from router.client_head import BARE_MARK
 from router.connections import (
     LINGER_S,
     MAX_HEAD_BYTES,
@@ -39,6 +41,7 @@ from router.http_cycle import FrontDoorCycle, OldClientCycle, bare_refusal
 from router.http_head import BODY, HEAD, IDLE, LINGER, HeadReader, RefusedError
 
 _SURPLUS_HEAD_S = 5.0
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class FrontDoorProtocol(HeadReader):
@@ -47,31 +50,47 @@ class FrontDoorProtocol(HeadReader):
     Applications find it in ``scope["extensions"]["kvroute.connection"]``.
 
     Attributes:
+        transport: of the connection.
+        flow: whether it is read from, and may be written to.
+        tasks: of the server, of all its requests.
         due: when it has overstayed, in the loop's time.
         has_left: the client closed it.
         is_surplus: it is one more than the port takes.
         on_leave: called once when the client closes it.
     """
 
+    transport: asyncio.Transport
+    flow: FlowControl
+
     def __init__(
         self,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
         *,
         guard: ConnectionGuard,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__()
+        if not config.loaded:
+            config.load()
+        self._app: ASGIApp = config.loaded_app
+        self._app_state = app_state
+        self._loop = loop or asyncio.get_running_loop()
+        self._server_state = server_state
+        self.tasks = server_state.tasks
         self._guard = guard
         self._limits = guard.limits
-        self._extensions = {"kvroute.connection": self}
+        self._extensions: dict[str, Any] = {"kvroute.connection": self}
         self._reason = ConnectionEnd.MALFORMED
-        self._running: RequestResponseCycle | None = None
+        self._cycle: FrontDoorCycle | None = None  # the last request whose head came whole
+        self._running: FrontDoorCycle | None = None  # the one that is being served
+        self._queued: deque[FrontDoorCycle] = deque()
         self._held = bytearray()
         self._fruitless_bytes = 0  # read since a head, or a piece of a body, was complete
         self._body_bytes = 0  # read since the deadline was moved
         self._is_deaf = False
+        self._of_connection: dict[str, Any] = {}  # what the scopes of all its requests say
         self.due = NEVER
         self.has_left = False
         self.is_surplus = False
@@ -81,12 +100,22 @@ class FrontDoorProtocol(HeadReader):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it, or refuse it where there are too many."""
-        super().connection_made(transport)
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        self._of_connection = {
+            "type": "http",
+            "asgi": _ASGI,
+            "server": get_local_addr(transport),
+            "client": get_remote_addr(transport),
+            "scheme": "https" if is_ssl(transport) else "http",
+            "root_path": "",
+        }
+        self._server_state.connections.add(self)  # type: ignore[arg-type]
         guard, limits = self._guard, self._limits
-        guard.join(self, self.loop)
+        guard.join(self, self._loop)
         self.is_surplus = guard.num_open > limits.max_connections
         head_s = min(_SURPLUS_HEAD_S, limits.head_s) if self.is_surplus else limits.head_s
-        self.due = self.loop.time() + head_s
+        self.due = self._loop.time() + head_s
         if guard.num_open > limits.max_connections + NUM_SURPLUS:
             self._refuse(ConnectionEnd.TOO_MANY)
             self.transport.close()
@@ -94,13 +123,17 @@ class FrontDoorProtocol(HeadReader):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever works for this client."""
         self._guard.leave(self)
+        self._server_state.connections.discard(self)
         self._held.clear()
-        self.pipeline.clear()
-        running = self._running
-        if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
-        super().connection_lost(exc)
+        self._queued.clear()
+        for cycle in (self._running, self._cycle):
+            if cycle is not None:
+                cycle.disconnected |= not cycle.response_complete
+                cycle.tell()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        del self._parser  # which holds this connection
         self._leave()
 
     def eof_received(self) -> None:
@@ -111,14 +144,21 @@ class FrontDoorProtocol(HeadReader):
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
-        super().pause_writing()
-        self.due = self.loop.time() + self._limits.read_s
+        self.flow.pause_writing()
+        self.due = self._loop.time() + self._limits.read_s
 
     def resume_writing(self) -> None:
         """It has caught up."""
-        super().resume_writing()
+        self.flow.resume_writing()
         if self._is_answering() and self._phase != BODY:
             self.due = NEVER
+
+    def shutdown(self) -> None:
+        """The server stops: an answer that is on its way is the last one."""
+        if self._cycle is None or self._cycle.response_complete:
+            self.transport.close()
+        else:
+            self._cycle.keep_alive = False
 
     def expire(self, now: float) -> None:
         """The deadline has passed."""
@@ -143,9 +183,8 @@ class FrontDoorProtocol(HeadReader):
         """Parse what came, hold it, or drop it."""
         if self._is_deaf:
             return
-        cycle = self._latest()
-        is_owed = cycle is not None and not cycle.response_complete
-        if is_owed and (self.pipeline or not self.cycle.more_body):
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete and self._must_wait(cycle):
             self._hold(data)
             return
         self._head = self._head + data if self._phase == HEAD else data
@@ -153,7 +192,7 @@ class FrontDoorProtocol(HeadReader):
             self._phase = HEAD
             self._fruitless_bytes = 0
             if cycle is not None:
-                self.due = self.loop.time() + self._limits.head_s
+                self.due = self._loop.time() + self._limits.head_s
         self._fruitless_bytes += len(data)
         self._body_bytes += len(data)
         self._feed(data)
@@ -163,7 +202,7 @@ class FrontDoorProtocol(HeadReader):
     def _feed(self, data: bytes) -> None:
         self._reason = ConnectionEnd.MALFORMED
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._feed(self._without_upgrade() + data[upgrade.args[0] :])
         except httptools.HttpParserError:
@@ -175,13 +214,14 @@ class FrontDoorProtocol(HeadReader):
         if self._fruitless_bytes > MAX_HEAD_BYTES:
             self._refuse(ConnectionEnd.HEAD_TOO_LARGE)
         elif self._phase == IDLE:
-            idles = self.cycle.response_complete  # refused before its body was whole
-            self.due = self.loop.time() + self._limits.keep_alive_s if idles else NEVER
+            cycle = self._cycle  # complete where it was refused before its body was whole
+            idles = cycle is not None and cycle.response_complete
+            self.due = self._loop.time() + self._limits.keep_alive_s if idles else NEVER
         elif self._phase == HEAD:
             self._await_head()
         else:
             self._await_body()
-        if self.pipeline:
+        if self._queued:
             self.flow.resume_reading()
             self.due = NEVER
 
@@ -189,15 +229,18 @@ class FrontDoorProtocol(HeadReader):
         if self._is_answering():
             self.due = NEVER
         elif self.due == NEVER:
-            self.due = self.loop.time() + self._limits.head_s
+            self.due = self._loop.time() + self._limits.head_s
 
     def _await_body(self) -> None:
         """Read on as fast as the application takes it. One that is whole never stops the reading."""
         if self._body_bytes >= MIN_BODY_BYTES:
             self._body_bytes = 0
-            self.due = self.loop.time() + self._limits.body_s
-        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.due = self._loop.time() + self._limits.body_s
+        if self._cycle is not None and len(self._cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
+
+    def _must_wait(self, cycle: FrontDoorCycle) -> bool:
+        return bool(self._queued) or not cycle.more_body
 
     def _hold(self, data: bytes) -> None:
         if len(self._held) + len(data) <= MAX_HELD_BYTES:
@@ -208,41 +251,53 @@ class FrontDoorProtocol(HeadReader):
 
     # Callbacks of the parser
 
-    def on_message_begin(self) -> None:
-        """A head begins."""
-        super().on_message_begin()
-        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
-        self._begin_head()
-
     def on_headers_complete(self) -> None:
         """The head is whole: start on the request, or queue it."""
-        parser, scope = self.parser, self.scope
+        parser = self._parser
         if self._fruitless_bytes > MAX_HEAD_BYTES and self._num_head_bytes() > MAX_HEAD_BYTES:
             self._reason = ConnectionEnd.HEAD_TOO_LARGE
             raise RefusedError
-        scope["method"] = parser.get_method().decode("ascii")
-        scope["http_version"] = version = parser.get_http_version()
-        if parser.should_upgrade() and scope["method"] != "CONNECT":
+        self._method = parser.get_method().decode("ascii")
+        self._version = version = parser.get_http_version()
+        if parser.should_upgrade() and self._method != "CONNECT":
             self._declines_upgrade = True
             return
         is_old = version == "1.0"
         if not is_old and version != "1.1":
             raise RefusedError
         self._check_head(is_old=is_old)
+        scope = self._scope()
         self._fruitless_bytes = self._body_bytes = 0
         self._phase = BODY
-        self.due = self.loop.time() + self._limits.body_s
+        self.due = self._loop.time() + self._limits.body_s
         keep_alive = not is_old and not self.is_surplus and parser.should_keep_alive()
-        self._begin((OldClientCycle if is_old else FrontDoorCycle), keep_alive=keep_alive)
+        kind = OldClientCycle if is_old else FrontDoorCycle
+        expects = self._expects_continue
+        self._begin(kind(self, scope, keep_alive=keep_alive, expects_continue=expects))
+
+    def _scope(self) -> Scope:
+        target = self._read_target()
+        extensions = self._extensions
+        return {
+            **self._of_connection,
+            "http_version": self._version,
+            "method": self._method,
+            "path": target.path,
+            "raw_path": target.raw_path,
+            "query_string": target.query,
+            "headers": self.headers,
+            "state": self._app_state.copy(),
+            "extensions": {**extensions, BARE_MARK: True} if target.has_bare_mark else extensions,
+        }
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._fruitless_bytes = 0
-        cycle = self.cycle
-        if cycle.response_complete:
+        cycle = self._cycle
+        if cycle is None or cycle.response_complete:
             return
         cycle.body += body
-        cycle.message_event.set()
+        cycle.tell()
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -250,84 +305,73 @@ class FrontDoorProtocol(HeadReader):
             return
         self._fruitless_bytes = 0
         self._phase = IDLE
-        if not self.cycle.response_complete:
-            self.cycle.more_body = False
-            self.cycle.message_event.set()
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.more_body = False
+            cycle.tell()
 
-    def _begin(self, kind: type[FrontDoorCycle], *, keep_alive: bool) -> None:
-        earlier = self._latest()
+    def _begin(self, cycle: FrontDoorCycle) -> None:
+        earlier = self._cycle
         is_first = earlier is None or earlier.response_complete
-        if not is_first and len(self.pipeline) >= MAX_PIPELINED:
+        if not is_first and len(self._queued) >= MAX_PIPELINED:
             self._reason = ConnectionEnd.PIPELINED
             raise RefusedError
-        self.cycle = kind(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=self.on_response_complete,
-        )
+        self._cycle = cycle
         if is_first:
-            self._start_asgi_task(self.cycle, self.app)
+            self._start(cycle)
         else:
-            self.pipeline.appendleft((self.cycle, self.app))
+            self._queued.appendleft(cycle)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _start(self, cycle: FrontDoorCycle) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        cycle.task = self._loop.create_task(cycle.run(self._app))
+        self.tasks.add(cycle.task)  # which the cycle leaves at its end
 
     # Answers
 
     def on_response_complete(self) -> None:
         """An answer was sent, or broken off: take up what has come since."""
-        self.server_state.total_requests += 1
+        self._server_state.total_requests += 1
         if self.transport.is_closing():
-            self._linger(self.loop.time())
+            self._linger(self._loop.time())
             return
         self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
-            self.due = self.loop.time() + self._limits.body_s if cycle.more_body else NEVER
+        if self._queued:
+            cycle = self._queued.pop()
+            self._start(cycle)
+            self.due = self._loop.time() + self._limits.body_s if cycle.more_body else NEVER
         elif not self._held:
-            self.due = self.loop.time() + self._limits.keep_alive_s
-        if self._held and not self.pipeline:
+            self.due = self._loop.time() + self._limits.keep_alive_s
+        if self._held and not self._queued:
             held, self._held = bytes(self._held), bytearray()
             self.data_received(held)
 
     def _refuse(self, end: ConnectionEnd) -> None:
         """Read nothing more. Answer, unless an answer is on its way or owed to an earlier request."""
         self._guard.ended[end] += 1
-        cycle = self._latest()
+        cycle = self._cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body or cycle.response_started or cycle is not self._running:
                 self._close_after_answers()
                 return
             cycle.disconnected = True
-            cycle.message_event.set()
+            cycle.tell()
         self._is_deaf = True
         self.transport.write(bare_refusal(REFUSALS[end]))
         if self.transport.can_write_eof():  # TLS has no such half
             self.transport.write_eof()
-        self._linger(self.loop.time())
+        self._linger(self._loop.time())
 
     def _close_after_answers(self) -> None:
         """Requests that came whole are answered, then the connection closes."""
         self._is_deaf = True
         self._held.clear()
         self.flow.resume_reading()
-        if self.pipeline and self.pipeline[0][0].more_body:
-            self.pipeline.popleft()
-            last = self.pipeline[0][0] if self.pipeline else self._running
-            assert last is not None, "a request is queued behind a running one"
-            self.cycle = last
-        self.cycle.keep_alive = False
+        if self._queued and self._queued[0].more_body:
+            self._queued.popleft()
+            self._cycle = self._queued[0] if self._queued else self._running
+        assert self._cycle is not None, "an answer is owed"
+        self._cycle.keep_alive = False
         self._phase = IDLE
         self.due = NEVER
 
@@ -336,10 +380,6 @@ class FrontDoorProtocol(HeadReader):
         that is closed on unread bytes is reset, and the client might never see the answer."""
         self._phase = LINGER
         self.due = now + LINGER_S
-
-    def _latest(self) -> RequestResponseCycle | None:
-        """The last request whose head came whole; none on a new connection."""
-        return self.cycle
 
     def _is_answering(self) -> bool:
         return self._running is not None and not self._running.response_complete

@@ -91,7 +91,9 @@ class PortServer(uvicorn.Server):
 
     def cut(self) -> None:
         """Cancel what runs. Applications still get to say so."""
-        for task in list(self.server_state.tasks):
+        tasks = self.server_state.tasks
+        for task in list(tasks):
+            task.add_done_callback(tasks.discard)  # one that has not begun leaves no other way
             task.cancel("the router is stopping")
 
     def abort(self) -> None:

@@ -28,10 +28,13 @@ from router.pool_sources import PoolSources
 from router.port_metrics import port_metrics, reach_metric
 from router.reach import Reach
 from router.registry import Registry
+from router.relay_metrics import relay_metrics
+from router.retry_budget import RetryBudget
 from router.server_certificate import ServerCertificate
 from router.shelf import PromptShelf
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
+from router.upstream import Upstream
 from router.tokenizer_findings import tokenizer_findings
 from router.worker_record import WorkerState
 from scoring import Planner
@@ -62,6 +65,8 @@ class MetricSources:
     keys: ClientKeys | None = None
     certificates: Mapping[str, ServerCertificate] = field(default_factory=dict)
     reach: Reach | None = None
+    upstream: Upstream | None = None
+    retries: RetryBudget = field(default_factory=RetryBudget)
     intruders: Counter[Intruder] = field(default_factory=Counter)
 
 
@@ -83,7 +88,10 @@ class RouterCollector(Collector):
         """
         sources, now = self._sources, self._sources.clock()
         keys = key_metrics(sources.keys)
-        small = [*self._data(), *self._planner(), *self._memo(), *keys]
+        to_workers = relay_metrics(
+            sources.upstream, sources.retries, sources.data.in_flight, now
+        )
+        small = [*self._data(), *to_workers, *self._planner(), *self._memo(), *keys]
         yield lambda: small
         workers = list(self._workers())
         yield lambda: workers

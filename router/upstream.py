@@ -45,6 +45,11 @@ class Upstream:
         """Connections at the moment, idle or not."""
         return self._pool.num_open
 
+    @property
+    def num_idle(self) -> int:
+        """Those of them that wait for a request."""
+        return self._pool.num_idle
+
     def check(self) -> None:
         """Verify the pool's invariants."""
         self._pool.check()

@@ -72,6 +72,11 @@ class UpstreamPool:
         """Connections at the moment, idle or not."""
         return len(self._open)
 
+    @property
+    def num_idle(self) -> int:
+        """Those of them that wait for a request. O(origins)."""
+        return sum(len(origin.idle) for origin in self._origins.values())
+
     def origin(self, base: str) -> Origin:
         """Of ``scheme://host:port``.
 

@@ -118,6 +118,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             _takes_ids(config, shelf),
             approximates=config.prompts.approximates,
         )
+        retries = RetryBudget(config.retries.limits())
         relay = Relay(
             planner,
             upstream,
@@ -128,7 +129,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             on_trial=Trials(registry, planner).plan,
             outages=outages,
             hops=hops,
-            retries=RetryBudget(config.retries.limits()),
+            retries=retries,
         )
         speaking = config.storage.sources()
         takeovers = PoolTakeovers(subscriber, bootstrap, index, speaking.values())
@@ -160,6 +161,8 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             keys=keys,
             certificates=certificates,
             reach=allowed,
+            upstream=upstream,
+            retries=retries,
         )
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),

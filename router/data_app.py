@@ -31,13 +31,15 @@ from router.keyed_request import keyed
 from router.made_ids import MadeIds
 from router.own_routes import Fleet, OwnAnswer, own_answer
 from router.prompt_reader import PromptReader
+from router.recorded_relay import recorded
 from router.refusal import refuse_unread
 from router.relay import Relay
 from router.request_plan import plan_request
+from router.request_record import record_of
 from scoring.brain import NoCandidateError, TooManyRequestsError
+from scoring.decision import Exclusion
 
 logger = logging.getLogger(__name__)
-from scoring.decision import Exclusion
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Computations: asking twice changes nothing but the load.
@@ -80,16 +82,16 @@ class DataApp:
         fleet: Fleet,
         counters: DataCounters,
         limits: DataLimits,
+        keepers: Keepers,
     ) -> None:
         self._relay = relay
-        keepers: Keepers,
         self._reader = reader
         self._fleet = fleet
         self.counters = counters
         self.limits = limits
+        self._keepers = keepers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._keepers = keepers
         if scope["type"] != "http":
             raise RuntimeError(f"the data port speaks HTTP, not {scope['type']}")
         await self.serve(scope, receive, Answer(send))
@@ -114,6 +116,8 @@ class DataApp:
             counters.in_flight -= 1
             status_class = f"{answer.status // 100}xx" if answer.is_begun else "closed"
             counters.requests[api, outcome or status_class] += 1
+            if (record := record_of(scope)) is not None:
+                record.refusal = answer.refused_as
 
     async def _answer_own(self, own: OwnAnswer, via: bytes, answer: Answer) -> None:
         """Answer a route that ends here, unless this router itself has asked."""
@@ -169,15 +173,15 @@ class DataApp:
         with DisconnectWatch(connection):
             routed = api if scope["method"] == "POST" else Api.OTHER
             read = await self._reader.read(routed, head, body)
-            forward = Forward(
-                plan=plan,
-                method=scope["method"],
-                target=_target(scope, api),
             plan = plan_request(routed, request_id, read, time.time(), head.session)
             made: MadeIds | None = None
             if routed is Api.OTHER or routed is Api.RESPONSES:
                 plan = self._keepers.bound(plan, scope["path"], read.view, started_at)
                 made = self._keepers.made_by(scope["method"], scope["path"])
+            forward = Forward(
+                plan=plan,
+                method=scope["method"],
+                target=_target(scope, api),
                 headers=[
                     *head.forwarded,
                     (REQUEST_ID, request_id.encode()),
@@ -187,11 +191,13 @@ class DataApp:
                 may_repeat=_may_repeat(routed, scope),
                 reads_usage=routed is not Api.OTHER,
                 started_at=started_at,
+                made=made,
             )
             if key is not None:
                 forward = keyed(forward, read, key)
-            await Exchange(self._relay, forward, answer).run()
-                made=made,
+            record = record_of(scope)
+            relay = self._relay if record is None else recorded(self._relay, record)
+            await Exchange(relay, forward, answer).run()
 
     async def _admit(
         self, head: RequestHead, receive: Receive, connection: ClientConnection
@@ -217,15 +223,15 @@ class DataApp:
     def _no_candidate(self, error: NoCandidateError) -> FrontDoorError:
         """An unknown model is the client's mistake, but only once all workers are known."""
         model = error.decision.model
+        if Exclusion.NOT_KEEPER in error.decision.excluded:
+            message = "the worker that keeps what the request is about cannot take it at the moment"
+            return FrontDoorError(ErrorKind.NO_WORKER, message)
         if is_unknown_model(error.decision) and self._fleet.is_settled():
             message = f"no worker serves the model {model!r}"
             return FrontDoorError(ErrorKind.MODEL_NOT_FOUND, message, param="model")
         return FrontDoorError(ErrorKind.NO_WORKER, "no worker can take this request at the moment")
 
 
-        if Exclusion.NOT_KEEPER in error.decision.excluded:
-            message = "the worker that keeps what the request is about cannot take it at the moment"
-            return FrontDoorError(ErrorKind.NO_WORKER, message)
 class _UnreadError(FrontDoorError):
     """A refusal of a request that still has body bytes on the way."""
 

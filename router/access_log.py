@@ -12,18 +12,18 @@ by renaming needs no signal. SIGHUP opens it anew in any case.
 
 import asyncio
 import logging
-import signal
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from router.access_line import json_line, text_line
 from router.access_log_config import AccessLogConfig, LogFormat
 from router.causes import cause_of
 from router.config_sources import ConfigError
+from router.hang_up import HangUp
 from router.headers import RawHeader
 from router.line_buffer import LineBuffer, LineFate
 from router.log_sinks import LogFile, Sink, StandardOutput
@@ -151,7 +151,9 @@ def _num_whole(lines: Sequence[bytes], num_bytes: int) -> int:
 
 
 @asynccontextmanager
-async def open_access_log(config: AccessLogConfig) -> AsyncIterator[AccessLog | None]:
+async def open_access_log(
+    config: AccessLogConfig, hang_up: HangUp
+) -> AsyncIterator[AccessLog | None]:
     """The log that is configured; None for none. It is written to its end when the context ends.
 
     Raises:
@@ -167,12 +169,9 @@ async def open_access_log(config: AccessLogConfig) -> AsyncIterator[AccessLog | 
     except OSError as error:
         where = "" if config.file is None else f" {config.file}"
         raise ConfigError(f"access_log.file:{where} cannot be opened: {cause_of(error)}") from error
-    log, loop = AccessLog(sink, _LINES[config.format]), asyncio.get_running_loop()
-    if config.file is not None:
-        loop.add_signal_handler(signal.SIGHUP, log.hang_up)
+    log = AccessLog(sink, _LINES[config.format])
     try:
-        yield log
+        with nullcontext() if config.file is None else hang_up.told_to(log.hang_up):
+            yield log
     finally:
-        if config.file is not None:
-            loop.remove_signal_handler(signal.SIGHUP)
         await asyncio.to_thread(log.close)

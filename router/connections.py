@@ -99,7 +99,7 @@ class ConnectionGuard:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.ended: Counter[ConnectionEnd] = Counter()
-        self.on_refused: Callable[[ConnectionEnd, str | None], None] | None = None
+        self.on_refused: Callable[[ConnectionEnd, tuple[str, int] | None], None] | None = None
         self._open: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         shortest = min(limits.head_s, limits.body_s, limits.read_s, limits.keep_alive_s)

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Protocol
 
 from router.body import ClientClosedError
+from router.connections import ConnectionEnd
 
 
 class ClientConnection(Protocol):
@@ -15,11 +16,13 @@ class ClientConnection(Protocol):
         has_left: the client closed it.
         is_surplus: it is one more than the port takes.
         on_leave: called once when the client closes it.
+        refused_as: what the client was told in place of an answer to a request that had begun.
     """
 
     has_left: bool
     is_surplus: bool
     on_leave: Callable[[], None] | None
+    refused_as: ConnectionEnd | None
 
 
 class DisconnectWatch:

@@ -57,6 +57,7 @@ class FrontDoorProtocol(HeadReader):
         has_left: the client closed it.
         is_surplus: it is one more than the port takes.
         on_leave: called once when the client closes it.
+        refused_as: what the client was told in place of an answer to a request that had begun.
     """
 
     transport: asyncio.Transport
@@ -95,6 +96,7 @@ class FrontDoorProtocol(HeadReader):
         self.has_left = False
         self.is_surplus = False
         self.on_leave: Callable[[], None] | None = None
+        self.refused_as: ConnectionEnd | None = None
 
     # The connection
 
@@ -354,8 +356,11 @@ class FrontDoorProtocol(HeadReader):
             if not cycle.more_body or cycle.response_started or cycle is not self._running:
                 self._close_after_answers()
                 return
+            self.refused_as = end
             cycle.disconnected = True
             cycle.tell()
+        elif self._guard.on_refused is not None:
+            self._guard.on_refused(end, self._of_connection["client"])
         self._is_deaf = True
         self.transport.write(bare_refusal(REFUSALS[end]))
         if self.transport.can_write_eof():  # TLS has no such half

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prompt import Api, api_of_path
 from router.connections import REFUSALS, ConnectionEnd
+from router.disconnect import ClientConnection
 from router.headers import REQUEST_ID, RawHeader, sane_request_id
 from router.request_record import RequestRecord, attach
 from router.trace_context import read_context
@@ -67,8 +68,9 @@ class ObservedApp:
         finally:
             self._end(record, scope)
 
-    def refused(self, end: ConnectionEnd, address: str | None) -> None:
+    def refused(self, end: ConnectionEnd, client: tuple[str, int] | None) -> None:
         """A connection was given up on before a request came of it."""
+        address = None if client is None else client[0]
         record = RequestRecord(
             os.urandom(16).hex(), "", "", address, self._clock(), self._wall_clock()
         )
@@ -100,11 +102,9 @@ class ObservedApp:
         return record
 
     def _end(self, record: RequestRecord, scope: Scope) -> None:
-        end: ConnectionEnd | None = getattr(
-            scope["extensions"].get("kvroute.connection"), "refused_as", None
-        )
-        if end is not None and record.status is None:
-            _refuse(record, end)
+        connection: ClientConnection = scope["extensions"]["kvroute.connection"]
+        if connection.refused_as is not None and record.status is None:
+            _refuse(record, connection.refused_as)
         self._ended(record)
 
     def _ended(self, record: RequestRecord) -> None:

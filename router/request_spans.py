@@ -40,6 +40,14 @@ _BROKEN = frozenset({RequestEnd.BROKEN_OFF, RequestEnd.TIMED_OUT, RequestEnd.WOR
 _NO_ERRORS = frozenset({OutcomeKind.COMPLETED, OutcomeKind.CLIENT_CLOSED})
 
 
+class SpanFate(StrEnum):
+    """What became of a span."""
+
+    MADE = "made"  # all of them
+    EXPORTED = "exported"
+    FAILED = "failed"
+
+
 class Kind(StrEnum):
     """Where a span stands."""
 

@@ -35,7 +35,7 @@ from opentelemetry.trace.span import TraceState
 
 from router.headers import RawHeader
 from router.request_record import RequestRecord
-from router.request_spans import Kind, SpanValues, request_span
+from router.request_spans import Kind, SpanFate, SpanValues, request_span
 from router.trace_context import (
     Trace,
     TraceContext,
@@ -72,8 +72,7 @@ class Tracing:
         ValueError: the environment bounds the queue by nonsense.
 
     Attributes:
-        counts: of spans that were ``made``; of those whose fate is known, ``exported`` and ``failed``. The rest
-            wait, or were dropped at the bound of the queue.
+        counts: of spans, by fate. Those that were made and have no other wait, or were dropped at the bound.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Tracing:
         environ: Mapping[str, str],
         exporter: SpanExporter | None = None,
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[SpanFate] = Counter()
         if exporter is None:
             logging.getLogger(OTLPSpanExporter.__module__).addFilter(_Seldom())
             exporter = OTLPSpanExporter(_endpoint(config.endpoint))
@@ -128,7 +127,7 @@ class Tracing:
         )
         if values.error is not None:
             span.set_status(Status(StatusCode.ERROR, values.error))
-        self.counts["made"] += 1
+        self.counts[SpanFate.MADE] += 1
         context = span.get_span_context()
         for child in values.children:
             self._make(child, NonRecordingSpan(context))
@@ -144,8 +143,9 @@ class Tracing:
             async with asyncio.timeout(timeout_s):
                 await is_done.wait()
         except TimeoutError:
-            lost = self.counts["made"] - self.counts["exported"] - self.counts["failed"]
-            logger.warning("the collector of traces takes no spans: the last %d are lost", lost)
+            counts = self.counts
+            lost = counts[SpanFate.MADE] - counts[SpanFate.EXPORTED] - counts[SpanFate.FAILED]
+            logger.warning("the collector of traces takes no spans: %d were never sent", lost)
             self._exporter.shutdown()
 
     def _shut_down(self, loop: asyncio.AbstractEventLoop, is_done: asyncio.Event) -> None:
@@ -177,14 +177,15 @@ class GivenIds(IdGenerator):
 class CountedExporter(SpanExporter):
     """Counts what another exporter makes of spans."""
 
-    def __init__(self, exporter: SpanExporter, counts: Counter[str]) -> None:
+    def __init__(self, exporter: SpanExporter, counts: Counter[SpanFate]) -> None:
         self._exporter = exporter
         self._counts = counts
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Pass them on."""
         result = self._exporter.export(spans)
-        fate = "exported" if result is SpanExportResult.SUCCESS else "failed"
+        is_taken = result is SpanExportResult.SUCCESS
+        fate = SpanFate.EXPORTED if is_taken else SpanFate.FAILED
         self._counts[fate] += len(spans)
         return result
 

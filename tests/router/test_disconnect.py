@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from router.body import ClientClosedError
+from router.connections import ConnectionEnd
 from router.disconnect import DisconnectWatch
 from scoring import OutcomeKind
 from tests.router.front_door import WireClient, ask, connect, front_door
@@ -205,6 +206,7 @@ class StubConnection:
         self.has_left = has_left
         self.is_surplus = False
         self.on_leave: Callable[[], None] | None = None
+        self.refused_as: ConnectionEnd | None = None
 
     def leave(self) -> None:
         """The client closes it."""

@@ -27,6 +27,16 @@ _SPECIAL_TOKENS = (
     "mask_token",
     "additional_special_tokens",
 )
+_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+
+Stamp = tuple[tuple[int, int], ...]
+"""Time of change and size of each file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,19 @@ def read_model_files(directory: Path) -> ModelFiles:
     return ModelFiles(
         tokenizer, _special_tokens({**further, **config}), _templates(directory, config)
     )
+
+
+def stamp_of(directory: Path) -> Stamp:
+    """What changes when one of the files does; a few looks at the disk."""
+    return tuple(map(_stamp, (directory / name for name in _FILES)))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return -1, -1
+    return found.st_mtime_ns, found.st_size
 
 
 def _read_object(path: Path) -> dict[str, object]:

@@ -2,18 +2,32 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from prompt.errors import PromptModelError
 from prompt.model import PromptModel
+from prompt.model_files import Stamp, stamp_of
 from prompt.token_memo import TokenMemo
 from prompt.tokenizer import TokenizerChoice
 
 MAX_NAMES = 256
 """Names held at once; a further one is refused, so that workers cannot fill the memory with names."""
+_MAX_KEPT = 4
+
+
+class _Loaded(NamedTuple):
+    """A model, and what it was made of."""
+
+    path: Path
+    stamp: Stamp
+    model: PromptModel
 
 
 class PromptModels:
     """Model name → PromptModel. Names of the same directory (aliases) share one model.
+
+    Of each name the last directories are kept, up to four: workers that name different ones are learned by turns. A
+    directory whose files have changed is loaded anew when it is added again.
 
     Tables are replaced, never shrunk, so that one thread may ``keep`` while another one adds; what is
     added meanwhile may be forgotten, and is loaded again when it is added again.
@@ -28,7 +42,7 @@ class PromptModels:
         """``memo``: where all of them keep the tokens of long chats; None for nowhere."""
         self._tokenizer = tokenizer
         self._memo = memo
-        self._models: dict[str, tuple[Path, PromptModel]] = {}
+        self._models: dict[str, tuple[_Loaded, ...]] = {}  # the last one added is in use
         self._faults: dict[str, str] = {}
 
     def add(self, model_name: str, directory: Path) -> PromptModel:
@@ -44,14 +58,16 @@ class PromptModels:
         if model_name not in known and len(known) >= MAX_NAMES:
             raise PromptModelError(f"{model_name}: more than {MAX_NAMES} model names")
         path = directory.resolve()
+        stamp = stamp_of(path)
         try:
-            model = self._loaded(path) or PromptModel.load(
+            model = self._loaded(path, stamp) or PromptModel.load(
                 path, tokenizer=self._tokenizer, memo=self._memo
             )
         except PromptModelError as error:
             self._faults[model_name] = str(error)
             raise
-        self._models[model_name] = path, model
+        others = [one for one in self._models.get(model_name, ()) if one.path != path]
+        self._models[model_name] = (*others[1 - _MAX_KEPT :], _Loaded(path, stamp, model))
         self._faults.pop(model_name, None)
         return model
 
@@ -63,7 +79,7 @@ class PromptModels:
     def get(self, model_name: str) -> PromptModel | None:
         """The model of this name, None where there is none."""
         found = self._models.get(model_name)
-        return found[1] if found else None
+        return found[-1].model if found else None
 
     def names(self) -> list[str]:
         """Names that have a model, in the order they came."""
@@ -73,5 +89,6 @@ class PromptModels:
         """Why loading for this name failed last; None if it did not fail or was never tried."""
         return self._faults.get(model_name)
 
-    def _loaded(self, path: Path) -> PromptModel | None:
-        return next((model for other, model in self._models.values() if other == path), None)
+    def _loaded(self, path: Path, stamp: Stamp) -> PromptModel | None:
+        kept = (one for loaded in self._models.values() for one in loaded)
+        return next((one.model for one in kept if one.path == path and one.stamp == stamp), None)

@@ -17,7 +17,7 @@ Loading takes up to seconds and happens in a thread; lookups see one consistent 
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -52,7 +52,7 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """What is known of one model's tokenizer. ``detail`` says why there is none here."""
+    """What is known of one model's tokenizer. ``detail`` says why there is none here, or none of a rung above."""
 
     rung: Rung
     model: PromptModel | None = None
@@ -88,25 +88,46 @@ class PromptShelf:
 
     def load(self, spec: WorkerSpec) -> Shelved:
         """Find and load the worker's tokenizer; blocks for seconds at worst. Changes nothing that is seen."""
+        faults: list[str] = []
+        directory: Path | None = None
+        for rung, directory in self._places(spec):
+            try:
+                model = self._models.add(spec.model, directory)
+            except PromptModelError as error:
+                faults.append(str(error))
+            else:
+                return Shelved(rung, model, str(directory), _told(faults))
+        shown = None if directory is None else str(directory)
+        return Shelved(Rung.NONE, None, shown, _told([*faults, *self._lacks(spec, directory)]))
+
+    def _places(self, spec: WorkerSpec) -> Iterator[tuple[Rung, Path]]:
+        """Where the tokenizer may be, the best place first."""
         for name in (spec.model, *spec.aliases):
             if name in self._configured:
-                return self._try(Rung.CONFIGURED, spec.model, self._configured[name])
+                yield Rung.CONFIGURED, self._configured[name]
+                break
         if spec.tokenizer is None:
-            return Shelved(Rung.NONE, detail="the engine names no tokenizer")
-        directory = Path(spec.tokenizer)
-        if _is_directory(directory):
-            return self._try(Rung.ENGINE, spec.model, directory)
-        snapshot = (
-            None if self._hub_cache is None else hub_snapshot(self._hub_cache, spec.tokenizer)
-        )
-        if snapshot is not None:
-            return self._try(Rung.HUB, spec.model, snapshot)
-        where = "" if self._hub_cache is None else ", and no model in the hub cache"
-        return Shelved(Rung.NONE, detail=f"{spec.tokenizer} is no directory here{where}")
+            return
+        if _is_directory(Path(spec.tokenizer)):
+            yield Rung.ENGINE, Path(spec.tokenizer)
+        if self._hub_cache is not None:
+            snapshot = hub_snapshot(self._hub_cache, spec.tokenizer)
+            if snapshot is not None:
+                yield Rung.HUB, snapshot
+
+    def _lacks(self, spec: WorkerSpec, tried: Path | None) -> Iterator[str]:
+        """Why the engine's own word led nowhere."""
+        if spec.tokenizer is None:
+            yield "the engine names no tokenizer"
+        elif tried is None or not _is_directory(Path(spec.tokenizer)):
+            where = "" if self._hub_cache is None else ", and no model in the hub cache"
+            yield f"{spec.tokenizer} is no directory here{where}"
 
     def put(self, spec: WorkerSpec, shelved: Shelved) -> None:
         """What ``load`` found; a model that another worker brought stays if this one brings none."""
         known = self._shelved.get(spec.model)
+        if shelved.model is not None and shelved.detail not in (None, known and known.detail):
+            logger.warning("%s: %s; going by the %s rung", spec.model, shelved.detail, shelved.rung)
         if known is None or shelved.model is not None or known.model is None:
             self._shelved[spec.model] = shelved
 
@@ -230,12 +251,9 @@ class PromptShelf:
                 return proof.difference
         return None
 
-    def _try(self, rung: Rung, name: str, directory: Path) -> Shelved:
-        try:
-            model = self._models.add(name, directory)
-        except PromptModelError as error:
-            return Shelved(Rung.NONE, directory=str(directory), detail=str(error))
-        return Shelved(rung, model, str(directory))
+
+def _told(faults: Sequence[str]) -> str | None:
+    return "; ".join(faults) or None
 
 
 def _is_directory(path: Path) -> bool:

@@ -176,12 +176,13 @@ class Watcher:
         if self._prover is None:
             return
         if record.proved is not None:
-            proved, at = record.proved
-            if proved == spec and self._clock() - at < _PROVE_EVERY_S:
+            proved, model, at = record.proved
+            is_same = proved == spec and model is shelved.model
+            if is_same and self._clock() - at < _PROVE_EVERY_S:
                 return
         proof = await self._prover.prove(spec, shelved.model)
         if proof is not None and self._is_current(record):
-            record.proved = spec, self._clock()
+            record.proved = spec, shelved.model, self._clock()
             self._shelf.prove(record.worker, proof, self._clock())
 
     def _is_current(self, record: WorkerRecord) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from prompt import PromptModel
 from protocol import PoolName, Rank, WorkerId, WorkerSpec
 from router.breaker import Breaker, BreakerState
 from router.discovery import Discovered, NamedEvents
@@ -35,7 +36,7 @@ class WorkerRecord:
         doubt: set where a request could not connect, so that the worker is probed soon.
         error: why the last attempt to learn it failed; None where it did not.
         restarts: of its event streams, as counted when it was last learned.
-        proved: as what, and when, its tokens were last compared with the router's own.
+        proved: as what, with what, and when its tokens were last compared with the router's own.
         probe_fault: why the last probe of its health failed; None where it did not.
     """
 
@@ -52,7 +53,7 @@ class WorkerRecord:
     probe_fault: str | None = None
     num_attempts: int = 0
     restarts: Mapping[Rank, int] = field(default_factory=dict)
-    proved: tuple[WorkerSpec, float] | None = None
+    proved: tuple[WorkerSpec, PromptModel | None, float] | None = None
     doubt: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

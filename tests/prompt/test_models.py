@@ -30,6 +30,34 @@ def test_a_fault_is_raised_and_kept_until_the_name_loads(tmp_path: Path) -> None
     assert models.fault("m") is None
 
 
+def test_what_was_mended_is_loaded_anew(tmp_path: Path) -> None:
+    place = Path(shutil.copytree(bundled_model_dir(), tmp_path / "m"))
+    models = PromptModels(tokenizer=TokenizerChoice.HF)
+    first = models.add("m", place)
+    assert models.add("m", place) is first
+    (place / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    second = models.add("m", place)
+    assert second is models.get("m")
+    assert second is not first
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    assert (second.render_chat(chat), first.render_chat(chat) != "hi") == ("hi", True)
+    (place / "tokenizer.json").write_text("{}")
+    with pytest.raises(PromptModelError):
+        models.add("m", place)
+    assert models.get("m") is second  # until something better comes
+
+
+def test_of_a_name_the_last_directories_are_kept(tmp_path: Path) -> None:
+    models = PromptModels(tokenizer=TokenizerChoice.HF)
+    places = [Path(shutil.copytree(bundled_model_dir(), tmp_path / str(n))) for n in range(5)]
+    loaded = [models.add("m", place) for place in places]
+    again = [models.add("m", place) for place in places[1:]]
+    assert again == loaded[1:]
+    assert models.add("m", places[0]) is not loaded[0]
+    models.keep(())
+    assert models.names() == []
+
+
 def test_the_number_of_names_is_limited(tmp_path: Path) -> None:
     models = PromptModels(tokenizer=TokenizerChoice.HF)
     for number in range(MAX_NAMES):

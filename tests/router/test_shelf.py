@@ -1,6 +1,7 @@
 """Which tokenizer a model gets, and what is said where it gets none."""
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,57 @@ def test_a_model_in_the_hub_cache(
     assert found.rung is rung
     assert detail is None or detail in (found.detail or "")
     assert PromptShelf({}).load(spec(tokenizer="org/name")).rung is Rung.NONE
+
+
+@pytest.mark.parametrize(
+    ("configured", "tokenizer", "rung", "words"),
+    [
+        ("{empty}", "{good}", Rung.ENGINE, ["empty/tokenizer.json: there is no such file"]),
+        ("{empty}", "org/name", Rung.HUB, ["empty/tokenizer.json: there is no such file"]),
+        ("{empty}", "/nowhere", Rung.NONE, ["empty/tokenizer.json", "/nowhere is no directory"]),
+        ("{empty}", "{broken}", Rung.NONE, ["empty/tokenizer.json", "not a tokenizer"]),
+        (None, "{broken}", Rung.NONE, ["broken/tokenizer.json: not a tokenizer"]),
+    ],
+)
+def test_a_rung_that_fails_falls_to_the_next_with_a_word(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    configured: str | None,
+    tokenizer: str,
+    rung: Rung,
+    words: list[str],
+) -> None:
+    places = {
+        "good": bundled_model_dir(),
+        "empty": tmp_path / "empty",
+        "broken": tmp_path / "broken",
+    }
+    places["empty"].mkdir()
+    places["broken"].mkdir()
+    (places["broken"] / "tokenizer.json").write_text("{}")
+    snapshots = tmp_path / "hub" / "models--org--name" / "snapshots"
+    snapshots.mkdir(parents=True)
+    (snapshots / ("a" * 40)).symlink_to(bundled_model_dir())
+    (snapshots.parent / "refs").mkdir()
+    (snapshots.parent / "refs" / "main").write_text("a" * 40)
+    table = {} if configured is None else {"m": Path(configured.format(**places))}
+    shelf = PromptShelf(table, hub_cache=tmp_path / "hub")
+    for _ in range(3):
+        shelve(shelf, spec(tokenizer=tokenizer.format(**places)))
+    found = shelf.shelved("m")
+    assert found.rung is rung
+    assert all(word in (found.detail or "") for word in words), found.detail
+    if rung is not Rung.NONE:
+        assert caplog.text.count(f"going by the {rung} rung") == 1  # not with every look
+
+
+def test_workers_that_name_different_directories_are_learned_by_turns(tmp_path: Path) -> None:
+    other = Path(shutil.copytree(bundled_model_dir(), tmp_path / "other"))
+    shelf = PromptShelf({})
+    one, two = spec(tokenizer=str(bundled_model_dir())), spec(tokenizer=str(other), worker="v")
+    first, second = shelf.load(one).model, shelf.load(two).model
+    assert first is not second
+    assert (shelf.load(one).model, shelf.load(two).model) == (first, second)
 
 
 @pytest.mark.parametrize(

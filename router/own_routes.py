@@ -67,7 +67,7 @@ def own_answer(
     cards = fleet.model_cards()
     if models is not None:
         cards = [card for card in cards if card.get("id") in models]
-    return _models(route.removeprefix(_MODELS).removeprefix("/"), cards)
+    return _models(route.removeprefix(_MODELS).removeprefix("/"), cards, fleet)
 
 
 def _ready(readiness: Readiness) -> OwnAnswer:
@@ -77,13 +77,15 @@ def _ready(readiness: Readiness) -> OwnAnswer:
     return _json(503, waiting, (b"retry-after", b"1"))
 
 
-def _models(name: str, cards: Sequence[Mapping[str, object]]) -> OwnAnswer:
-    """All models, or the one of this name (which may hold slashes)."""
-    if not name:
+def _models(name: str, cards: Sequence[Mapping[str, object]], fleet: Fleet) -> OwnAnswer:
+    """All models, or the one of this name (which may hold slashes); what there is none of yet may still come."""
+    if not name and (cards or fleet.is_settled()):
         return _json(200, {"object": "list", "data": list(cards)})
     for card in cards:
         if card.get("id") == name:
             return _json(200, card)
+    if not fleet.is_settled():
+        return _refusal(FrontDoorError(ErrorKind.NO_WORKER, "not every worker was reached yet"))
     message = f"no worker serves the model {name!r}"
     return _refusal(FrontDoorError(ErrorKind.MODEL_NOT_FOUND, message, param="model"))
 

@@ -19,6 +19,7 @@ from router.bootstrap import Bootstrap, BootstrapOutcome
 from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
 from router.health import HealthRecord
+from router.model_cards import merged_cards
 from router.outages import Outages
 from router.own_routes import Readiness
 from router.plain_text import plain
@@ -313,12 +314,9 @@ class Registry:
         )
 
     def model_cards(self) -> Sequence[Mapping[str, object]]:
-        """Entries of ``/v1/models``, the first worker's where several name a model."""
-        cards: dict[object, Mapping[str, object]] = {}
-        for record in self._records.values():
-            for card in record.discovered.cards if record.discovered is not None else ():
-                cards.setdefault(card.get("id"), card)
-        return list(cards.values())
+        """Entries of ``/v1/models``, merged over the workers."""
+        found = (record.discovered for record in self._records.values())
+        return merged_cards(one for one in found if one is not None)
 
     def served_by(self, worker: WorkerId) -> Collection[str] | None:
         """Names of models that a worker serves, none where it was never reached; None where it is not listed."""

@@ -16,7 +16,7 @@ from hashlib import sha256
 from router.client_paths import is_for_clients
 from router.errors import ErrorKind, FrontDoorError
 from router.headers import RawHeader
-from router.key_config import ClientKeyEntry
+from router.key_config import MAX_KEYS, ClientKeyEntry
 from router.tenant_salt import TenantSalt
 from router.token_bucket import TokenBucket
 
@@ -47,6 +47,9 @@ class Stranger(StrEnum):
 class ClientKey:
     """One key: its rights, and how far they are used.
 
+    Args:
+        worker_token: what workers ask for.
+
     Attributes:
         models: that may be named; None for all.
         salt: sets the cache of its requests apart; None where it is shared.
@@ -57,6 +60,7 @@ class ClientKey:
 
     __slots__ = (
         "_bucket",
+        "_limits",
         "_max_in_flight",
         "administers",
         "in_flight",
@@ -71,20 +75,27 @@ class ClientKey:
 
     def __init__(self, entry: ClientKeyEntry, worker_token: str | None, now: float) -> None:
         self.name = entry.name
+        token = None if worker_token is None else f"Bearer {worker_token}".encode()
+        self.worker_field: RawHeader | None = None if token is None else (b"authorization", token)
+        self.in_flight = 0
+        self.outcomes: Counter[KeyOutcome] = Counter()
+        self._bucket: TokenBucket | None = None
+        self._limits: tuple[float | None, int | None] = None, None
+        self.renew(entry, now)
+
+    def renew(self, entry: ClientKeyEntry, now: float) -> None:
+        """Have these rights from here on. What was used of limits that stay is used still."""
         self.models = None if entry.models is None else frozenset(entry.models)
         self.administers = entry.administers
         self.sees_scores = entry.sees_scores
         self.is_forwarded = entry.is_forwarded
         salt = entry.cache_salt
         self.salt = None if salt is None else TenantSalt(salt.get_secret_value())
-        token = None if worker_token is None else f"Bearer {worker_token}".encode()
-        self.worker_field: RawHeader | None = None if token is None else (b"authorization", token)
-        self.in_flight = 0
-        self.outcomes: Counter[KeyOutcome] = Counter()
         self._max_in_flight = entry.max_in_flight
-        self._bucket: TokenBucket | None = None
-        if (rate := entry.requests_per_s) is not None:
-            self._bucket = TokenBucket(rate, entry.burst or max(1.0, rate), now)
+        limits = entry.requests_per_s, entry.burst
+        if limits != self._limits:
+            self._limits = limits
+            self._bucket = _bucket(*limits, now)
 
     def enter(self, path: str, now: float) -> None:
         """Count a request in, if it may come now. Each that came in must ``leave``.
@@ -118,7 +129,6 @@ class ClientKey:
     def check(self) -> None:
         """Verify the invariants."""
         assert self.in_flight >= 0, self.in_flight
-        assert self._max_in_flight is None or self.in_flight <= self._max_in_flight
         if self._bucket is not None:
             self._bucket.check()
 
@@ -137,10 +147,9 @@ class ClientKeys:
         self, entries: Sequence[ClientKeyEntry], worker_token: str | None = None, now: float = 0.0
     ) -> None:
         self.strangers: Counter[Stranger] = Counter()
+        self._worker_token = worker_token
         self._keys: dict[bytes, tuple[bytes, ClientKey]] = {}
-        for entry in entries:
-            digest = bytes.fromhex(entry.sha256)
-            self._keys[digest[:_FOUND_BY]] = (digest, ClientKey(entry, worker_token, now))
+        self.renew(entries, now)
 
     def __iter__(self) -> Iterator[ClientKey]:
         return iter([key for _, key in self._keys.values()])
@@ -164,8 +173,31 @@ class ClientKeys:
         message = "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
         raise FrontDoorError(ErrorKind.UNAUTHORIZED, message)
 
+    def renew(self, entries: Sequence[ClientKeyEntry], now: float) -> tuple[int, int]:
+        """Know these keys, and no others, from here on. Those that are known by name have new rights at once; what runs with one
+        that is gone goes on.
+
+        Returns:
+            How many names are new, and how many are gone.
+        """
+        known = {key.name: key for key in self}
+        fresh: dict[bytes, tuple[bytes, ClientKey]] = {}
+        num_new = 0
+        for entry in entries:
+            key = known.pop(entry.name, None)
+            if key is None:
+                num_new += 1
+                key = ClientKey(entry, self._worker_token, now)
+            else:
+                key.renew(entry, now)
+            digest = bytes.fromhex(entry.sha256)
+            fresh[digest[:_FOUND_BY]] = digest, key
+        self._keys = fresh
+        return num_new, len(known)
+
     def check(self) -> None:
         """Verify the invariants."""
+        assert len({key.name for key in self}) == len(self._keys) <= MAX_KEYS
         for digest, key in self._keys.values():
             assert self._keys[digest[:_FOUND_BY]][1] is key, key.name
             key.check()
@@ -176,6 +208,10 @@ class ClientKeys:
         digest = sha256(given).digest()
         found = self._keys.get(digest[:_FOUND_BY])
         return found[1] if found is not None and hmac.compare_digest(found[0], digest) else None
+
+
+def _bucket(rate: float | None, burst: int | None, now: float) -> TokenBucket | None:
+    return None if rate is None else TokenBucket(rate, burst or max(1.0, rate), now)
 
 
 def _key_in(name: bytes, value: bytes) -> bytes | None:

@@ -43,6 +43,7 @@ from router.cors import Cors
 from router.engine_rates import EngineRates
 from router.event_topics import tells_workers_apart
 from router.key_config import MAX_KEYS, ClientKeyEntry
+from router.key_file import all_keys
 from router.listener_tls import ListenerTls
 from router.prompt_config import PromptConfig
 from router.reach import ReachConfig
@@ -217,7 +218,9 @@ class RouterConfig(BaseSettings):
         metrics_host: address of the metrics port.
         metrics_port: of a port that serves `/metrics` and nothing else, without a token; by default there is none, and
             the control port alone shows metrics.
-        keys: of clients, for the data port; without any it asks for none.
+        keys: of clients, for the data port; without any, and without `keys_file`, it asks for none.
+        keys_file: further keys, a list of such in a file of YAML or JSON, which is read again at SIGHUP and within seconds of a
+            change. One that does not fit is told in the log, and the keys before it stay.
         workers: to begin with; the control port adds and removes further ones.
         policy: how a rank is chosen.
         tokenizers: model name → directory with its tokenizer and chat template.
@@ -255,6 +258,7 @@ class RouterConfig(BaseSettings):
         BeforeValidator(listed),
         Field(max_length=MAX_KEYS),
     ] = ()
+    keys_file: Path | None = None
     workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(listed)] = ()
     events: EventEndpoints | None = None
     worker_token: SecretStr | None = None
@@ -291,6 +295,7 @@ class RouterConfig(BaseSettings):
         _refuse_twins(
             "keys.{}.sha256: a second key with {}", [one.sha256.lower() for one in self.keys]
         )
+        all_keys(self.keys, self.keys_file)
         _refuse_twins(
             "workers.{}: a second worker named {!r}", [one.worker for one in self.workers]
         )

@@ -152,8 +152,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, is no YAML mapping, or names a field twice.
     """
+    contents = load_yaml(path)
+    if contents is None:
+        return {}
+    if not isinstance(contents, dict):
+        raise ConfigError(f"{path}: the file holds no mapping")
+    return {str(name): value for name, value in contents.items()}
+
+
+def load_yaml(path: Path) -> object:
+    """What the file says.
+
+    Raises:
+        ConfigError: it cannot be read, is no YAML, or names a field twice.
+    """
     try:
-        contents = yaml.load(path.read_text(encoding="utf-8"), Loader=_OneOfEachLoader)  # noqa: S506
+        contents: object = yaml.load(path.read_text(encoding="utf-8"), Loader=_OneOfEachLoader)  # noqa: S506
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {cause_of(error)}") from error
     except UnicodeDecodeError as error:
@@ -162,11 +176,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {_place(error)}") from error
-    if contents is None:
-        return {}
-    if not isinstance(contents, dict):
-        raise ConfigError(f"{path}: the file holds no mapping")
-    return {str(name): value for name, value in contents.items()}
+    return contents
 
 
 def _place(error: yaml.YAMLError) -> str:

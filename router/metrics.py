@@ -22,6 +22,7 @@ from router.control_guard import Intruder
 from router.counters import DataCounters
 from router.engine_counters import engine_reuse
 from router.index_metrics import index_readings
+from router.key_file import KeyFile
 from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
@@ -63,6 +64,7 @@ class MetricSources:
     memo: TokenMemo | None = None
     shelf: PromptShelf | None = None
     keys: ClientKeys | None = None
+    key_file: KeyFile | None = None
     certificates: Mapping[str, ServerCertificate] = field(default_factory=dict)
     reach: Reach | None = None
     upstream: Upstream | None = None
@@ -87,7 +89,7 @@ class RouterCollector(Collector):
         What is read in a step stays as it is, so that metrics can be made of it later, on any thread.
         """
         sources, now = self._sources, self._sources.clock()
-        keys = key_metrics(sources.keys)
+        keys = key_metrics(sources.keys, sources.key_file)
         to_workers = relay_metrics(
             sources.upstream, sources.retries, sources.data.in_flight, now
         )

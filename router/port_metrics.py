@@ -7,9 +7,10 @@ from prometheus_client.metrics_core import Metric
 
 from router.connections import ConnectionGuard
 from router.control_guard import Intruder
+from router.file_watch import Reload
 from router.metric_families import by_one, counter, gauges
 from router.reach import Reach, Told
-from router.server_certificate import Reload, ServerCertificate
+from router.server_certificate import ServerCertificate
 
 
 def port_metrics(

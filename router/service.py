@@ -85,7 +85,7 @@ async def _run_parts(
         "the watcher of workers": router.watcher.run(),
         "the bootstrap from siblings": router.bootstrap.run(),
         "the ticker": router.ticker.run(),
-        "the watch of certificates": router.certificates.run(),
+        "the watch of files": router.files.run(),
     }
     async with asyncio.TaskGroup() as group:
         background = [group.create_task(_whole(name, part)) for name, part in parts.items()]

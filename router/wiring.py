@@ -44,7 +44,15 @@ from router.dialer import Dialer
 from router.engine_tokens import EngineTokens
 from router.file_limit import raise_file_limit, sockets_within
 from router.fleet_debug import FleetDebug
-from router.front import client_keys, front_of, server_certificates
+from router.file_watch import FileWatch
+from router.front import (
+    client_keys,
+    front_of,
+    key_file,
+    server_certificates,
+    watched_files,
+)
+from router.hang_up import HangUp
 from router.hops import Hops, new_hops
 from router.metrics import MetricSources
 from router.keepers import Keepers
@@ -60,7 +68,7 @@ from router.reach import CheckedNames, Reach
 from router.registry import Brains, Registry
 from router.relay import Relay
 from router.retry_budget import RetryBudget
-from router.server_certificate import CertificateWatch, ServerCertificate
+from router.server_certificate import ServerCertificate
 from router.shelf import PromptShelf
 from router.sibling import Siblings
 from router.ticker import Ticker
@@ -89,7 +97,7 @@ class RouterParts:
     bootstrap: Bootstrap
     watcher: Watcher
     ticker: Ticker
-    certificates: CertificateWatch
+    files: FileWatch
     servers: Mapping[str, PortServer]
 
 
@@ -144,7 +152,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             }
         )
         keys = client_keys(config, time.monotonic())
-        certificates = server_certificates(config)
+        keys_from, certificates = key_file(config, keys), server_certificates(config)
         guards = {port: ConnectionGuard(connection_limits(config)) for port in config.addresses()}
         metrics = MetricSources(
             counters,
@@ -159,6 +167,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             memo=memo,
             shelf=shelf,
             keys=keys,
+            key_file=keys_from,
             certificates=certificates,
             reach=allowed,
             upstream=upstream,
@@ -188,7 +197,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             bootstrap,
             watcher,
             ticker,
-            CertificateWatch(certificates),
+            FileWatch(watched_files(certificates, keys_from), HangUp()),
             _servers(config, apps, guards, certificates),
         )
 

@@ -45,7 +45,9 @@ def test_yaml_configures(block: Block, tmp_path: Path) -> None:
 
 
 def load(contents: dict[str, Any], file: Path) -> None:
-    """Load a router's configuration; its tokenizers and its certificates are taken to be there."""
+    """Load a router's configuration; its tokenizers, certificates and keys are taken to be there."""
+    if "keys_file" in contents:
+        contents["keys_file"] = str(ROOT / "tests" / "data" / "keys.yaml")
     for name in contents.get("tokenizers", {}):
         contents["tokenizers"][name] = str(bundled_model_dir())
     for section in ("worker_tls", "tls", "control_tls"):

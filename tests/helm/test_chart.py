@@ -130,10 +130,17 @@ def test_metrics_have_a_port_of_their_own_where_it_is_wanted() -> None:
 
 
 def test_keys_of_clients_come_from_a_secret() -> None:
-    found = {
-        one["name"]: one["valueFrom"] for one in container(render({"keysSecret": "tenants"}))["env"]
+    manifests = render({"keysSecret": "tenants"})
+    path = Path(yaml.safe_load(configuration(manifests))["keys_file"])
+    pod = manifests["Deployment/llm-kvroute"]["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "keys"]
+    assert volume["secret"] == {
+        "secretName": "tenants",
+        "items": [{"key": "keys", "path": path.name}],
     }
-    assert found == {"KVROUTE_KEYS": {"secretKeyRef": {"name": "tenants", "key": "keys"}}}
+    (mount,) = [one for one in container(manifests)["volumeMounts"] if one["name"] == "keys"]
+    assert mount == {"name": "keys", "mountPath": str(path.parent), "readOnly": True}
+    assert "keys_file" not in configuration(render())
 
 
 def test_alerts_speak_of_metrics_and_labels_that_there_are() -> None:

@@ -17,9 +17,11 @@ from pydantic import ValidationError
 
 from router.config import ConfigError, load_config
 from router.connections import ConnectionGuard, ConnectionLimits
+from router.file_watch import FileWatch, Reload
+from router.hang_up import HangUp
 from router.listener_tls import ListenerTls
 from router.ports import PortServer, listen, make_server
-from router.server_certificate import CertificateWatch, Reload, ServerCertificate
+from router.server_certificate import ServerCertificate
 from tests.router.certificates import make_certificate
 from tests.router.stub_engine import stub_engine, until
 from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk
@@ -92,7 +94,7 @@ async def name_at(number: int, context: ssl.SSLContext, host: str | None = None)
 def watched(certificate: ServerCertificate, check_s: float) -> Iterator[None]:
     """Within the block files are looked at."""
     task = asyncio.get_running_loop().create_task(
-        CertificateWatch({"data": certificate}, check_s).run()
+        FileWatch({"the certificate": certificate}, HangUp(), check_s).run()
     )
     try:
         yield
@@ -167,7 +169,7 @@ async def test_new_files_are_taken_and_open_connections_stay(
         assert await name_at(number, both) == "second"
         assert await name_at(number, both, "localhost") == "second"
         assert (await kept.get(url)).text == "ok"
-    assert "the data port has read its certificate again" in caplog.text
+    assert "the certificate was read again" in caplog.text
 
 
 async def test_files_that_do_not_fit_are_told_and_not_taken(
@@ -185,7 +187,7 @@ async def test_files_that_do_not_fit_are_told_and_not_taken(
             await until(lambda: certificate.reloads[Reload.TAKEN] > 0)
         assert await name_at(number, trusting(pairs[1][0])) == "second"
     assert certificate.reloads[Reload.FAILED] >= 2
-    assert "the data port keeps its certificate: key_file: " in caplog.text
+    assert "the certificate stays as it was: key_file: " in caplog.text
 
 
 async def test_sighup_takes_them_at_once(files: Pair, pairs: tuple[Pair, Pair]) -> None:

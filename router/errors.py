@@ -30,6 +30,10 @@ class ErrorKind(StrEnum):
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     OVERLOADED = "overloaded"
+    AT_CAPACITY = "at_capacity"
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    QUEUE_DISPLACED = "queue_displaced"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     STOPPING = "stopping"
     LOOP = "loop"
@@ -58,6 +62,10 @@ _SHAPES = {
     ErrorKind.NOT_FOUND: _Shape(404, "invalid_request_error"),
     ErrorKind.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
     ErrorKind.OVERLOADED: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.AT_CAPACITY: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.QUEUE_FULL: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.QUEUE_TIMEOUT: _Shape(429, "rate_limit_error", retry_after_s=1),
+    ErrorKind.QUEUE_DISPLACED: _Shape(429, "rate_limit_error", retry_after_s=1),
     ErrorKind.HEAD_TOO_LARGE: _Shape(431, "invalid_request_error"),
     ErrorKind.REQUEST_TIMEOUT: _Shape(408, "invalid_request_error"),
     ErrorKind.TOO_MANY_CONNECTIONS: _Shape(503, "server_error", retry_after_s=1),

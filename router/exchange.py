@@ -1,8 +1,11 @@
 """One request's way to a worker and back: plan, forward, relay; once more elsewhere if nothing came.
 
     plan ─▶ lease ─▶ send ─┬─ no answer ───────────▶ another rank, or 502/504
-                           ├─ 5xx, 429, 503 ───────▶ another rank once it is booked, else this answer
-                           └─ any other status ────▶ relay ─▶ usage ─▶ end
+     │        ▲            ├─ 5xx, 429, 503 ───────▶ another rank once it is booked, else this answer
+     └ wait ──┘            └─ any other status ────▶ relay ─▶ usage ─▶ end
+
+A request for which no rank has room waits for one, and so does one that is to be repeated after a fault. After a worker's
+own 429 or 503 it does not: that answer says more, and is passed on where nobody else has room at once.
 
 Until the first byte of an answer has been relayed a request may be sent to another rank, within a bound of its own
 and a budget of the fleet's; from then on a broken answer is told to the client and never mended. A request on which
@@ -15,10 +18,12 @@ from router.counters import RetryReason
 from router.errors import ErrorKind, FrontDoorError
 from router.forward import Forward
 from router.lease import Lease
+from router.priority import priority_of, wait_bound_s
 from router.rank_pinning import pinned
 from router.relay import Relay
 from router.relaying import BUSY_STATUSES, Relaying
 from router.upstream import Fault, UpstreamAnswer, UpstreamError
+from router.waiting_queue import Turn, is_at_capacity
 from scoring.brain import (
     NoCandidateError,
     Outcome,
@@ -28,6 +33,7 @@ from scoring.brain import (
     TooManyRequestsError,
 )
 from scoring.decision import Decision, Exclusion
+from scoring.record import WAIT
 
 _MAX_DEATHS = 2
 """Connections that one request may break without a byte before it is held to be what workers die of."""
@@ -58,11 +64,14 @@ class Exchange:
 
     __slots__ = (
         "_answer",
+        "_asked",
         "_excluded",
         "_forward",
         "_num_attempts",
         "_num_deaths",
         "_relay",
+        "_waited_s",
+        "_waits_until",
         "_was_busy",
     )
 
@@ -74,6 +83,9 @@ class Exchange:
         self._num_attempts = 0
         self._num_deaths = 0
         self._was_busy = False
+        self._asked = forward.plan  # the last question that had no answer
+        self._waited_s = 0.0
+        self._waits_until: float | None = None
 
     async def run(self) -> None:
         """Serve the request.
@@ -84,10 +96,16 @@ class Exchange:
         Raises:
             NoCandidateError: no rank can take it; nothing was sent to the client.
             TooManyRequestsError: the brain is full; nothing was sent to the client.
-            FrontDoorError: every attempt failed; nothing was sent to the client.
+            FrontDoorError: every attempt failed, or it waited in vain; nothing was sent to the client.
         """
-        self._relay.retries.began(self._relay.clock())
-        lease: Lease | None = self._book()
+        relay = self._relay
+        relay.retries.began(relay.clock())
+        if relay.queue.is_due:
+            relay.queue.dispatch()  # whoever waits has its turn first
+        try:
+            lease: Lease | None = self._book()
+        except NoCandidateError as error:
+            lease = await self._wait(error)
         while lease is not None:
             with lease:
                 lease = await self._attempt(lease)
@@ -99,13 +117,14 @@ class Exchange:
                 answer = await self._send(lease)
         except UpstreamError as error:
             lease.end(Outcome(OutcomeKind.STALE if error.is_stale else _OUTCOMES[error.fault]))
-            another = self._after_fault(lease, error)
+            another = await self._after_fault(lease, error)
             if another is None:
                 kind, message = _REFUSALS[error.fault]
                 raise FrontDoorError(kind, message) from error
             return another
         try:
-            another = self._instead_of(lease, answer.status)
+            is_fine = answer.status < 500 and answer.status not in BUSY_STATUSES
+            another = None if is_fine else await self._instead_of(lease, answer.status)
             if another is None:
                 await Relaying(self._relay, self._forward, lease, self._answer).run(answer)
             return another
@@ -126,7 +145,7 @@ class Exchange:
             is_fresh=self._num_deaths > 0,
         )
 
-    def _after_fault(self, lease: Lease, error: UpstreamError) -> Lease | None:
+    async def _after_fault(self, lease: Lease, error: UpstreamError) -> Lease | None:
         """Another rank after no answer. What may have been begun is repeated only if that does no harm, and
         never after a long wait.
 
@@ -139,23 +158,22 @@ class Exchange:
             return None
         if fault is Fault.TIMEOUT or (fault is not Fault.CONNECT and not self._forward.may_repeat):
             return None
-        return self._book_another(lease, _RETRIES[fault], or_same=error.is_stale)
+        return await self._book_another(lease, _RETRIES[fault], or_same=error.is_stale)
 
-    def _instead_of(self, lease: Lease, status: int) -> Lease | None:
+    async def _instead_of(self, lease: Lease, status: int) -> Lease | None:
         """Another rank instead of an answer that says the worker is busy (once) or broken."""
         if status in BUSY_STATUSES:
             if self._was_busy:
                 return None
             self._was_busy = True
             lease.end(Outcome(OutcomeKind.BUSY))
-            return self._book_another(lease, RetryReason.BUSY)
-        if status >= 500:
-            lease.end(Outcome(OutcomeKind.WORKER_ERROR))
-            if self._forward.may_repeat:
-                return self._book_another(lease, RetryReason.WORKER_ERROR)
+            return await self._book_another(lease, RetryReason.BUSY)
+        lease.end(Outcome(OutcomeKind.WORKER_ERROR))
+        if self._forward.may_repeat:
+            return await self._book_another(lease, RetryReason.WORKER_ERROR)
         return None
 
-    def _book_another(
+    async def _book_another(
         self, lease: Lease, reason: RetryReason, *, or_same: bool = False
     ) -> Lease | None:
         """A lease on a rank of another worker, or else of the same; None where no bound allows it or nobody can."""
@@ -166,21 +184,59 @@ class Exchange:
             return None
         self._excluded |= {Rank(plan.rank.worker, rank) for rank in plan.dp_ranks}
         has_attempts = self._num_attempts < relay.max_attempts
-        another = self._book_again(reason, now) if has_attempts else None
+        waits = reason is not RetryReason.BUSY
+        another = None
+        if has_attempts:
+            another = await self._book_again(reason, now, waits=waits and not or_same)
         if another is None and or_same:
             self._excluded = before
-            another = self._book_again(RetryReason.FRESH_CONNECTION, now)
+            another = await self._book_again(RetryReason.FRESH_CONNECTION, now, waits=waits)
         return another
 
-    def _book_again(self, reason: RetryReason, now: float) -> Lease | None:
-        """A further lease, if anybody can take the request."""
+    async def _book_again(self, reason: RetryReason, now: float, *, waits: bool) -> Lease | None:
+        """A further lease, if anybody can take the request; ``waits`` where nobody has room at once."""
         try:
-            again = self._book()
-        except (NoCandidateError, TooManyRequestsError):
+            again = await self._book_or_wait() if waits else self._book()
+        except (NoCandidateError, TooManyRequestsError, FrontDoorError):
             return None
         self._relay.retries.spend(now)
         self._relay.counters.retries[reason] += 1
         return again
+
+    async def _book_or_wait(self) -> Lease:
+        try:
+            return self._book()
+        except NoCandidateError as error:
+            return await self._wait(error)
+
+    async def _wait(self, error: NoCandidateError) -> Lease:
+        """A lease once there is room; however often it waits, no longer than it may in all.
+
+        Raises:
+            NoCandidateError: nobody would take it if they had room.
+            TooManyRequestsError: the brain is full.
+            FrontDoorError: it may not wait, or not that long.
+        """
+        if not is_at_capacity(error.decision):
+            raise error
+        forward, queue = self._forward, self._relay.queue
+        now, before_s = self._relay.clock(), self._waited_s
+        if self._waits_until is None:
+            self._waits_until = now + wait_bound_s(forward.headers, queue.limits.timeout_s)
+
+        def book(waited_s: float) -> Lease:
+            self._waited_s = before_s + waited_s
+            return self._book()
+
+        return await queue.wait(
+            Turn(
+                priority=priority_of(forward.headers, forward.priority or queue.limits.priority),
+                arrived_at=forward.started_at,
+                until=self._waits_until,
+                takers=lambda: self._relay.brain.takers(self._asked),
+                book=book,
+            )
+        )
 
     def _book(self) -> Lease:
         """Ask the brain for a rank.
@@ -192,10 +248,14 @@ class Exchange:
         relay, request = self._relay, self._forward.plan
         if self._excluded:
             request = request._replace(excluded=self._excluded)
+        if self._waited_s:
+            waited_us = round(self._waited_s * 1e6)
+            request = request._replace(timing_us={**request.timing_us, WAIT: waited_us})
         now = relay.clock()
         try:
             plan = relay.brain.plan(request, now)
         except NoCandidateError as error:
+            self._asked = request
             otherwise = self._plan_otherwise(request, error.decision, now)
             if otherwise is None:
                 raise
@@ -204,14 +264,20 @@ class Exchange:
         return Lease(relay.brain, plan, relay.clock, relay.listener)
 
     def _plan_otherwise(self, request: PlanRequest, decision: Decision, now: float) -> Plan | None:
-        """A trial of a worker whose breaker is open, or another question; None where there is neither."""
+        """A trial of a worker whose breaker is open, or another question; None where there is neither, or somebody
+        would take it had they room."""
+        if is_at_capacity(decision):
+            return None
         relay = self._relay
         if Exclusion.BREAKER_OPEN in _exclusions(decision):
             trial = relay.on_trial(request, now)
             if trial is not None:
                 return trial
         second = _second_question(request, decision)
-        return None if second is None else relay.brain.plan(second, now)
+        if second is None:
+            return None
+        self._asked = second
+        return relay.brain.plan(second, now)
 
 
 def _second_question(request: PlanRequest, decision: Decision) -> PlanRequest | None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from router.headers import RawHeader
 from router.made_ids import MadeIds
+from router.priority import PriorityRight
 from scoring.brain import PlanRequest
 
 
@@ -18,6 +19,7 @@ class Forward(NamedTuple):
         reads_usage: the answer's end is read for what the engine reports.
         started_at: when the client's request came, monotonic seconds.
         shows_score: the client is told how its rank was weighed.
+        priority: what the client's key allows; None where it came without one.
         made: learns the id that the answer gives to what was made; None where nothing is.
     """
 
@@ -31,3 +33,4 @@ class Forward(NamedTuple):
     started_at: float
     shows_score: bool = False
     made: MadeIds | None = None
+    priority: PriorityRight | None = None

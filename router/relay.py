@@ -13,6 +13,7 @@ from router.lease import OutcomeListener
 from router.outages import Outages
 from router.retry_budget import RetryBudget
 from router.upstream import UpstreamAnswer
+from router.waiting_queue import WaitingQueue
 from scoring.brain import Brain, Plan, PlanRequest
 
 
@@ -51,6 +52,7 @@ class Relay:
         hops: names this router on the way of its requests.
         broken_answers: tells the log of answers that break off.
         retries: what all requests together may be tried again.
+        queue: where requests wait for room.
     """
 
     brain: Brain
@@ -65,3 +67,4 @@ class Relay:
     hops: Hops = field(default_factory=new_hops)
     broken_answers: BrokenAnswers = field(default_factory=BrokenAnswers)
     retries: RetryBudget = field(default_factory=RetryBudget)
+    queue: WaitingQueue = field(default_factory=WaitingQueue)

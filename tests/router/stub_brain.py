@@ -17,6 +17,7 @@ from scoring import (
     RankName,
     Reason,
 )
+from scoring.room_watch import RoomWatch, Unwatched
 
 
 @dataclass
@@ -33,6 +34,8 @@ class StubBrain:
     num_unknown: int = 0
     fault: Exception | None = None
     max_tokens: int | None = None
+    capacity: int | None = None
+    watch: RoomWatch = field(default_factory=Unwatched)
 
     def plan(self, request: PlanRequest, now: float) -> Plan:
         """The first rank that is not excluded, the least used first."""
@@ -48,14 +51,16 @@ class StubBrain:
             raise NoCandidateError(
                 _decision(request, None, {Exclusion.PROMPT_TOO_LONG: len(ranks)})
             )
-        free = sorted((used[rank], rank) for rank in ranks if rank not in request.excluded)
-        if not free:
-            raise NoCandidateError(_decision(request, None, {Exclusion.ALREADY_TRIED: len(ranks)}))
         if request.keeper is not None:
             ranks = [rank for rank in ranks if rank.worker == request.keeper]
             if not ranks:
                 raise NoCandidateError(_decision(request, None, {Exclusion.NOT_KEEPER: 1}))
-        rank = free[0][1]
+        free = sorted((used[rank], rank) for rank in ranks if rank not in request.excluded)
+        if not free:
+            raise NoCandidateError(_decision(request, None, {Exclusion.ALREADY_TRIED: len(ranks)}))
+        num_used, rank = free[0]
+        if self.capacity is not None and num_used >= self.capacity:
+            raise NoCandidateError(_decision(request, None, {Exclusion.AT_CAPACITY: len(free)}))
         plan = Plan(
             len(self.requests),
             rank,
@@ -66,6 +71,12 @@ class StubBrain:
         )
         self.open[plan.plan_id] = plan
         return plan
+
+    def takers(self, request: PlanRequest) -> frozenset[Rank]:
+        """Ranks that have not failed it, of the one model."""
+        ranks = {Rank(WorkerId(name), rank) for name in self.urls for rank in self.dp_ranks}
+        is_served = request.model in (None, self.model)
+        return frozenset(ranks - request.excluded) if is_served else frozenset()
 
     def first_byte(self, plan_id: int, now: float) -> None:
         """Count it."""
@@ -78,6 +89,7 @@ class StubBrain:
             self.num_unknown += 1
         else:
             self.outcomes.append((plan.rank, outcome))
+            self.watch.rank_freed(plan.rank)
 
     @property
     def kinds(self) -> list[OutcomeKind]:

@@ -52,7 +52,8 @@ class LineBuffer:
     def count(self, fate: LineFate, num_lines: int) -> None:
         """Lines that were taken have this fate."""
         with self._lock:
-            self.fates[fate] += num_lines
+            if num_lines:
+                self.fates[fate] += num_lines
 
     def check(self) -> None:
         """Verify the bound, and that the size is that of the lines."""

@@ -35,6 +35,10 @@ class RequestEnd(StrEnum):
     FAILED = "failed"  # within the router
 
 
+_ENDS = {kind: RequestEnd(kind.value) for kind in OutcomeKind if kind is not OutcomeKind.STALE}
+_ENDS[OutcomeKind.STALE] = RequestEnd.BROKEN_OFF
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One plan, and what became of it.
@@ -154,7 +158,7 @@ class RequestRecord:
         kind = OutcomeKind.CLIENT_CLOSED if last.outcome is None else last.outcome.kind
         if kind is OutcomeKind.COMPLETED and not self.is_finished:
             return RequestEnd.CLIENT_CLOSED
-        return RequestEnd(kind.value)
+        return _ENDS[kind]
 
     def _end_here(self) -> RequestEnd:
         if self.refusal is not None:

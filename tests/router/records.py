@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protocol import Rank, WorkerId
 from router.headers import RawHeader
 from router.request_record import Attempt, RequestRecord
 from scoring import Outcome, OutcomeKind, Plan, PlanRequest
@@ -17,6 +16,7 @@ class KeptRecords:
 
     begun_with: list[Sequence[RawHeader]] = field(default_factory=list)
     ended_records: list[RequestRecord] = field(default_factory=list)
+    has_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begun(self, record: RequestRecord, headers: Sequence[RawHeader]) -> None:
         """Keep the head."""
@@ -25,12 +25,12 @@ class KeptRecords:
     def ended(self, record: RequestRecord) -> None:
         """Keep the record."""
         self.ended_records.append(record)
+        self.has_ended.set()
 
     async def only(self) -> RequestRecord:
         """The record of the one request that there is, once it has ended."""
         async with asyncio.timeout(5):
-            while not self.ended_records:
-                await asyncio.sleep(0.001)
+            await self.has_ended.wait()
         (record,) = self.ended_records
         return record
 
@@ -81,6 +81,3 @@ def attempt(plan: Plan) -> Attempt:
         ended_at=50.099,
         outcome=Outcome(OutcomeKind.COMPLETED, 100, 64, 20),
     )
-
-
-RANK = Rank(WorkerId("w0"))

@@ -216,16 +216,16 @@ async def test_a_client_that_leaves_within_its_body() -> None:
 
 async def test_the_routers_stop_is_told() -> None:
     kept = KeptRecords()
-    async with stub_worker(hang) as worker:
-        async with (
-            front_door(worker.url, observers=[kept]) as door,
-            connect(door.port) as client,
-        ):
-            await client.send("POST", "/v1/chat/completions", body=CHAT)
-            await worker.arrived.acquire()
-            for task in list(door.server.tasks):
-                task.cancel()
-            record = await kept.only()
+    async with (
+        stub_worker(hang) as worker,
+        front_door(worker.url, observers=[kept]) as door,
+        connect(door.port) as client,
+    ):
+        await client.send("POST", "/v1/chat/completions", body=CHAT)
+        await worker.arrived.acquire()
+        for task in list(door.server.tasks):
+            task.cancel()
+        record = await kept.only()
     assert record.end is RequestEnd.STOPPED
 
 

@@ -1,4 +1,4 @@
-"""The answer to one client, written through ASGI."""
+"""The answer to one client, written through ASGI, or straight into its connection where nothing stands between."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ from starlette.types import Send
 
 from router.errors import ErrorKind, FrontDoorError, sse_error
 from router.headers import RawHeader, read_answer_head
+from router.http_cycle import FrontDoorCycle
 
 
 class Answer:
@@ -15,10 +16,20 @@ class Answer:
         refused_as: what it says where it is a refusal of the front door's own.
     """
 
-    __slots__ = ("_headers", "_last_chunk", "_send", "is_begun", "is_finished", "refused_as", "status")
+    __slots__ = (
+        "_cycle",
+        "_headers",
+        "_last_chunk",
+        "_send",
+        "is_begun",
+        "is_finished",
+        "refused_as",
+        "status",
+    )
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._cycle = send if isinstance(send, FrontDoorCycle) else None
         self._headers: Sequence[RawHeader] = ()
         self._last_chunk = b""
         self.is_begun = False
@@ -26,27 +37,44 @@ class Answer:
         self.status = 0
         self.refused_as: ErrorKind | None = None
 
+    @property
+    def takes_all(self) -> bool:
+        """Can a whole answer be written this moment?"""
+        return self._cycle is not None and not self._cycle.flow.write_paused
+
     async def begin(self, status: int, headers: Sequence[RawHeader]) -> None:
         """Send status and header section, names in lower case."""
-        self.status = status
-        self._headers = headers
-        self.is_begun = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self._note(status, headers)
+        if self._cycle is None:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            return
+        await self._cycle.writable()
+        self._cycle.begin(status, headers)
 
     async def write(self, chunk: bytes) -> None:
         """Send a part of the body; waits while the client reads too slowly."""
         self._last_chunk = chunk or self._last_chunk
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await self._pass(chunk, more_body=True)
 
     async def finish(self, chunk: bytes = b"") -> None:
         """Send the last part of the body."""
         self.is_finished = True
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+        await self._pass(chunk, more_body=False)
 
     async def whole(self, status: int, headers: Sequence[RawHeader], body: bytes) -> None:
         """Send a whole answer."""
-        await self.begin(status, headers)
-        await self.finish(body)
+        if self.takes_all:
+            self.whole_now(status, headers, body)
+        else:
+            await self.begin(status, headers)
+            await self.finish(body)
+
+    def whole_now(self, status: int, headers: Sequence[RawHeader], body: bytes) -> None:
+        """Write a whole answer, in one piece if it is not large. Only where ``takes_all``."""
+        assert self._cycle is not None, "asked before"
+        self._note(status, headers)
+        self.is_finished = True
+        self._cycle.whole(status, headers, body)
 
     async def refuse(self, error: FrontDoorError, more: Sequence[RawHeader] = ()) -> None:
         """Send an answer of the front door's own."""
@@ -64,3 +92,17 @@ class Answer:
         ends_event = not self._last_chunk or self._last_chunk.endswith((b"\n\n", b"\r\n\r\n"))
         event = sse_error(error)
         await self.write(event if ends_event else b"\n\n" + event)
+
+    def _note(self, status: int, headers: Sequence[RawHeader]) -> None:
+        self.status = status
+        self._headers = headers
+        self.is_begun = True
+
+    async def _pass(self, chunk: bytes, *, more_body: bool) -> None:
+        cycle = self._cycle
+        if cycle is None:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": more_body})
+            return
+        if cycle.flow.write_paused:
+            await cycle.writable()
+        cycle.write(chunk, more_body=more_body)

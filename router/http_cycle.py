@@ -208,12 +208,11 @@ class FrontDoorCycle:
         if self.disconnected:
             return
         head = self._head(status, headers)
-        if len(body) > JOINED_BYTES or self._is_chunked or self._is_head_request:
-            self._transport.write(head)
-            self._write_body(body, more_body=False)
-            return
-        self._count(body, more_body=False)
-        self._transport.write(head + body)
+        rest = self._coded(body, more_body=False)
+        if len(rest) <= JOINED_BYTES:
+            self._transport.write(head + rest)
+        else:
+            self._transport.writelines((head, rest))
         self._complete()
 
     # The rest
@@ -250,18 +249,21 @@ class FrontDoorCycle:
     def _write_body(self, body: bytes, *, more_body: bool) -> None:
         if self.response_complete:
             raise RuntimeError("the answer is complete")
-        if self._is_chunked and not self._is_head_request:
-            piece = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
-            if not more_body:
-                piece += b"0\r\n\r\n"
-            if piece:
-                self._transport.write(piece)
-        else:
-            self._count(body, more_body=more_body)
-            if body and not self._is_head_request:
-                self._transport.write(body)
+        piece = self._coded(body, more_body=more_body)
+        if piece:
+            self._transport.write(piece)
         if not more_body:
             self._complete()
+
+    def _coded(self, body: bytes, *, more_body: bool) -> bytes:
+        """A part of the body as it goes over the wire."""
+        if self._is_head_request:
+            return b""
+        if not self._is_chunked:
+            self._count(body, more_body=more_body)
+            return body
+        piece = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
+        return piece if more_body else piece + b"0\r\n\r\n"
 
     def _count(self, body: bytes, *, more_body: bool) -> None:
         """A part of a body that has a length.
@@ -269,8 +271,6 @@ class FrontDoorCycle:
         Raises:
             RuntimeError: it has another one.
         """
-        if self._is_head_request:
-            return
         self._missing_bytes -= len(body)
         if self._missing_bytes < 0:
             raise RuntimeError("the answer is longer than its length")

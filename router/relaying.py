@@ -42,13 +42,17 @@ class Relaying:
         relayed = head.relayed
         if head.has_location:
             relayed = without_base(relayed, self._lease.plan.url)
-        await self._client.begin(answer.status, relayed + self._own_headers())
+        fields = relayed + self._own_headers()
         is_readable = self._forward.reads_usage and not head.is_encoded
         tail = Tail() if is_readable or head.is_event_stream else None
         if self._forward.made is not None and answer.status < 300:
             tail = self._naming_tail(self._forward.made, head)
         is_plain_stream = head.is_event_stream and not head.is_encoded
         start = StreamStart() if is_plain_stream and answer.status < 400 else None
+        if answer.is_ended and self._client.takes_all:
+            self._relay_whole(answer, fields, tail, start)
+            return
+        await self._client.begin(answer.status, fields)
         try:
             await self._relay_body(answer, tail, start)
         except UpstreamError as error:
@@ -68,6 +72,21 @@ class Relaying:
         worker = self._lease.plan.rank.worker
         return NamingTail(made, worker, self._relay.clock, is_stream=head.is_event_stream)
 
+    def _relay_whole(
+        self,
+        answer: UpstreamAnswer,
+        fields: list[RawHeader],
+        tail: Tail | None,
+        start: StreamStart | None,
+    ) -> None:
+        """Pass on an answer that has come whole. What it says is learned when it is on its way: nothing is waited
+        for in between, so that the client's next request finds it learned."""
+        chunk = answer.take_now()
+        self._client.whole_now(answer.status, fields, chunk)
+        self._look_at_first(chunk)
+        self._look_at(chunk, tail, start)
+        self._lease.end(self._outcome(answer.status, tail, start))
+
     async def _relay_body(
         self, answer: UpstreamAnswer, tail: Tail | None, start: StreamStart | None
     ) -> None:
@@ -76,17 +95,24 @@ class Relaying:
             chunk = await (self._first_chunk(answer) if is_first else answer.read())
             if is_first and chunk:
                 is_first = False
-                now = self._relay.clock()
-                self._relay.counters.ttft_s.observe(now - self._forward.started_at)
-            if start is not None and start.feed(chunk) is Verdict.CONTENT:
-                self._lease.first_byte()
-            if tail is not None:
-                tail.append(chunk)
+                self._look_at_first(chunk)
+            self._look_at(chunk, tail, start)
             if answer.is_complete:
                 self._lease.end(self._outcome(answer.status, tail, start))
                 await self._client.finish(chunk)
                 return
             await self._client.write(chunk)
+
+    def _look_at_first(self, chunk: bytes) -> None:
+        if chunk:
+            now = self._relay.clock()
+            self._relay.counters.ttft_s.observe(now - self._forward.started_at)
+
+    def _look_at(self, chunk: bytes, tail: Tail | None, start: StreamStart | None) -> None:
+        if start is not None and start.feed(chunk) is Verdict.CONTENT:
+            self._lease.first_byte()
+        if tail is not None:
+            tail.append(chunk)
 
     async def _first_chunk(self, answer: UpstreamAnswer) -> bytes:
         """What comes after the head, if the worker has not stopped answering."""

@@ -6,7 +6,7 @@ Every route but ``/health`` and ``/ready`` needs the token where one is configur
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -73,6 +73,8 @@ class ControlParts:
         executor: for reading long prompts.
         reach: where workers that are added may be; None for anywhere.
         max_body_bytes: of a dry run's request.
+        why_partial: says of an engine's URL why it cannot serve whole requests, None where nothing is known against
+            it; None for nobody who asks.
     """
 
     fleet: FleetDebug
@@ -83,6 +85,7 @@ class ControlParts:
     token: str | None = None
     max_body_bytes: int = 64 * 1024 * 1024
     reach: Reach | None = None
+    why_partial: Callable[[str], Awaitable[str | None]] | None = None
 
 
 def control_app(parts: ControlParts) -> ASGIApp:
@@ -163,11 +166,13 @@ def _workers(parts: ControlParts) -> APIRouter:
 
     @routes.post("", status_code=201, responses=_refused(400, 409, 413))
     async def add_worker(new: NewWorker) -> WorkerView:
-        """Add a worker; it takes part once it has described itself."""
+        """Add a worker; it takes part once it has described itself. One that says at once that it does a part of the
+        work only is refused; one that does not answer is tried again."""
         try:
             entry = WorkerEntry.model_validate(new.model_dump())
             if parts.reach is not None:
                 parts.reach.refuse_worker(*entry.connected_to())
+            await _refuse_partial(parts, entry.url)
             record = registry.add(
                 WorkerId(entry.worker),
                 entry.url,
@@ -203,6 +208,12 @@ def _workers(parts: ControlParts) -> APIRouter:
         return Response(status_code=204)
 
     return routes
+
+
+async def _refuse_partial(parts: ControlParts, url: str) -> None:
+    why = None if parts.why_partial is None else await parts.why_partial(url)
+    if why is not None:
+        raise HTTPException(400, plain(why))
 
 
 def _debug(parts: ControlParts) -> APIRouter:

@@ -17,6 +17,7 @@ from indexer.stream_limits import DEFAULT_STREAM_LIMITS
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
 from router.engine_metrics import EngineMetrics, EngineReuse, read_metrics
+from router.engine_part import part_of
 from router.event_topics import topic_of
 from router.kv_events_config import ENDPOINT, event_fields
 from router.storage_use import sglang_storage
@@ -30,6 +31,10 @@ _SGLANG_FIELDS = frozenset(
 
 class NotAWorkerError(Exception):
     """The answers do not describe an engine that serves a model. The message says what is missing."""
+
+
+class PartialEngineError(NotAWorkerError):
+    """The engine does a part of the work only. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +101,12 @@ def describe_worker(worker: WorkerId, url: str, answers: WorkerAnswers) -> Disco
     """Make a specification from what the engine says.
 
     Raises:
-        NotAWorkerError: no model is named, there are too many ranks, or the engine does one half of the
-            work only.
+        PartialEngineError: the engine does a part of the work only.
+        NotAWorkerError: no model is named, or there are too many ranks.
     """
+    part = part_of(answers.server_info)
+    if part is not None:
+        raise PartialEngineError(f"the engine is {part} and cannot serve whole requests")
     read = AnswerFields()
     cards = read.cards(answers.models)
     info = fields_of(answers.server_info)
@@ -158,11 +166,6 @@ def _sglang(
     read: AnswerFields,
 ) -> WorkerSpec:
     names = _names(cards)
-    mode = info.get("disaggregation_mode")
-    if mode in ("prefill", "decode"):
-        raise NotAWorkerError(
-            f"the engine runs in {mode}-only mode and cannot serve whole requests"
-        )
     model = read.text(info.get("served_model_name"), "served_model_name")
     model = model or next(iter(names.models), None)
     path = read.text(info.get("model_path"), "model_path")

@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from protocol import WorkerId
+from router.answer_fields import fields_of
 from router.dialer import Dialer
 from router.discovery import (
     Discovered,
     NotAWorkerError,
+    PartialEngineError,
     WorkerAnswers,
     describe_worker,
     is_sglang,
@@ -32,6 +34,10 @@ _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 class ProbeError(Exception):
     """The worker did not answer, or not as an engine does. The message says how."""
+
+
+class PartialWorkerError(ProbeError):
+    """It answered, and says that it does a part of the work only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,10 @@ class Prober:
         self._timeouts = timeouts
 
     async def describe(self, worker: WorkerId, url: str) -> Discovered:
-        """Learn the worker behind a URL, in four to nine calls.
+        """Learn the worker behind a URL, in four to ten calls.
 
         Raises:
+            PartialWorkerError: it does a part of the work only.
             ProbeError: it cannot be reached, is not healthy, or describes no model.
         """
         if await self._get(f"{url}/health") is None:
@@ -81,9 +88,22 @@ class Prober:
             answers = await self._vllm(url, answers)
         try:
             found = describe_worker(worker, url, answers)
+        except PartialEngineError as error:
+            raise PartialWorkerError(str(error)) from error
         except NotAWorkerError as error:
             raise ProbeError(str(error)) from error
         return found if self._reach is None else self._reach.reachable(found)
+
+    async def why_partial(self, url: str) -> str | None:
+        """Why the engine cannot serve whole requests; None where it can, or does not tell as soon as a probe."""
+        try:
+            async with asyncio.timeout(self._timeouts.health_s):
+                await self.describe(WorkerId(url), url)
+        except PartialWorkerError as error:
+            return str(error)
+        except (ProbeError, TimeoutError):
+            return None
+        return None
 
     async def why_unhealthy(self, url: str) -> str | None:
         """Why ``/health`` did not answer with 2xx, and soon; None where it did."""
@@ -115,6 +135,9 @@ class Prober:
 
     async def _vllm(self, url: str, known: WorkerAnswers) -> WorkerAnswers:
         sleeping, paused = await self._optional(url, "is_sleeping", "is_paused")
+        if "vllm_config" in fields_of(known.server_info):  # as text, which does not tell all
+            (told,) = await self._optional(url, "server_info?config_format=json")
+            known = replace(known, server_info=told or known.server_info)
         return replace(
             known,
             metrics=await self._metrics(url),

@@ -13,8 +13,7 @@ from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.same_cache import is_same_cache
 from indexer.subscriber import EventSubscriber
-from indexer.trust import Trust
-from protocol import EventSource, PoolName, Rank, WorkerId, WorkerSpec
+from protocol import PoolName, Rank, WorkerId, WorkerSpec
 from router.bootstrap import Bootstrap, BootstrapOutcome
 from router.breaker import Breaker, BreakerLimits
 from router.discovery import Discovered, NamedEvents
@@ -25,7 +24,9 @@ from router.own_routes import Readiness
 from router.plain_text import plain
 from router.restarts import count_restarts, is_heard_already
 from router.shelf import PromptShelf, Shelved
+from router.stream_recovery import is_recovered
 from router.worker_record import WorkerRecord, WorkerState
+from router.worker_summary import summary
 from scoring import OutcomeKind, Planner
 
 logger = logging.getLogger(__name__)
@@ -138,12 +139,8 @@ class Registry:
         """
         record = self.record(worker)
         del self._records[worker]
-        self._recovered.discard(worker)
         self._overdue.discard(worker)
-        if record.spec is not None:
-            self._forget(record.spec)
-            self._brains.planner.remove_worker(worker)
-            self._brains.shelf.keep(self.specs())
+        self._take_out(record)
         logger.info("worker %s removed", worker)
 
     def set_draining(self, worker: WorkerId, *, is_draining: bool) -> WorkerRecord:
@@ -199,6 +196,7 @@ class Registry:
             return
         known, old, new = record.discovered, record.spec, found.spec
         record.discovered, record.error, record.num_attempts = found, None, 0
+        record.is_refused = False
         self._overdue.discard(worker)
         if old != new:
             self._brains.planner.add_worker(new)
@@ -210,7 +208,7 @@ class Registry:
                 self._brains.index.add_worker(new, now, is_heard=True)
             else:
                 self._begin_anew(record, old, new, now)
-            logger.info("worker %s is %s", worker, _summary(new))
+            logger.info("worker %s is %s", worker, summary(new))
         if found.faults and (known is None or known.faults != found.faults):
             logger.warning("of worker %s was not taken: %s", worker, "; ".join(found.faults))
         record.restarts = count_restarts(self._brains.intake, new)
@@ -228,6 +226,16 @@ class Registry:
             logger.warning("worker %s cannot be learned: %s", worker, error)
         record.error = error
         record.num_attempts += 1
+
+    def refused(self, worker: WorkerId, why: str) -> None:
+        """A worker cannot serve whole requests: it takes no part, or no more, until it has been learned as another."""
+        record = self._records.get(worker)
+        if record is None:
+            return
+        self.not_learned(worker, why)
+        record.is_refused = True
+        self._overdue.add(worker)
+        self._take_out(record)
 
     def probed(self, worker: WorkerId, fault: str | None, now: float) -> None:
         """A health probe was answered well, or ``fault`` says why not."""
@@ -282,7 +290,7 @@ class Registry:
             if record.spec is None:
                 if is_late:
                     self._overdue.add(record.worker)
-            elif is_late or self._is_recovered(record.spec, now):
+            elif is_late or is_recovered(record.spec, self._brains.intake, self._brains.index, now):
                 self._recovered.add(record.worker)
         serving = self._serving()
         if len(serving) >= self._limits.min_ready and self._recovered.issuperset(serving):
@@ -342,6 +350,15 @@ class Registry:
     def _serving(self) -> list[WorkerId]:
         return [one.worker for one in self._records.values() if one.state is WorkerState.SERVING]
 
+    def _take_out(self, record: WorkerRecord) -> None:
+        """Forget what was learned of a worker."""
+        self._recovered.discard(record.worker)
+        if record.spec is not None:
+            spec, record.discovered = record.spec, None
+            self._forget(spec)
+            self._brains.planner.remove_worker(spec.worker)
+            self._brains.shelf.keep(self.specs())
+
     def _settle(self, record: WorkerRecord) -> None:
         """Tell the planner whether the worker takes requests."""
         self._brains.planner.set_excluded(record.worker, record.exclusion)
@@ -374,22 +391,3 @@ class Registry:
         for source in spec.sources:
             self._brains.subscriber.unsubscribe(source)
         self._brains.index.remove_worker(spec.worker)
-
-    def _is_recovered(self, spec: WorkerSpec, now: float) -> bool:
-        """Has each of its streams got as far as it will?"""
-        return all(self._is_heard(source, now) for source in spec.sources)
-
-    def _is_heard(self, source: EventSource, now: float) -> bool:
-        if source.replay_endpoint is None:
-            return self._brains.intake.is_connected(source)
-        trust = self._brains.index.trust(source.rank, now)
-        return trust not in (Trust.NONE, Trust.REBUILDING)
-
-
-def _summary(spec: WorkerSpec) -> str:
-    replay = sum(source.replay_endpoint is not None for source in spec.sources)
-    return (
-        f"{spec.engine} {spec.version or '(version unknown)'} serving {spec.model},"
-        f" ranks {spec.num_ranks}, block size {spec.block_size},"
-        f" {len(spec.sources)} event sources, {replay} with replay"
-    )

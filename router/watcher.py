@@ -17,7 +17,7 @@ from random import Random
 
 from protocol import WorkerSpec
 from router.discovery import with_named_events
-from router.probe import ProbeError, Prober
+from router.probe import PartialWorkerError, ProbeError, Prober
 from router.registry import Registry
 from router.shelf import PromptShelf, Shelved
 from router.storage_use import with_named_pool
@@ -162,6 +162,10 @@ class Watcher:
                 self._registry.learned(worker, found, shelved, self._clock())
             await self._prove(record, found.spec, shelved)
             return True
+        except PartialWorkerError as error:
+            if self._is_current(record):
+                self._registry.refused(worker, str(error))
+            return False
         except ProbeError as error:
             reason = str(error)
         except Exception as error:  # the supervisor of what a worker says of itself

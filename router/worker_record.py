@@ -17,6 +17,7 @@ class WorkerState(StrEnum):
     """One word for a worker, as people read it."""
 
     PENDING = "pending"  # never reached
+    REFUSED = "refused"  # does a part of the work only
     SERVING = "serving"
     DRAINING = "draining"
     UNHEALTHY = "unhealthy"
@@ -34,6 +35,7 @@ class WorkerRecord:
         since: when it was added, or learned as what it is now; monotonic seconds.
         discovered: None until it was reached.
         doubt: set where a request could not connect, so that the worker is probed soon.
+        is_refused: it says that it does a part of the work only; it takes no part until it says otherwise.
         error: why the last attempt to learn it failed; None where it did not.
         restarts: of its event streams, as counted when it was last learned.
         proved: as what, with what, and when its tokens were last compared with the router's own.
@@ -50,6 +52,7 @@ class WorkerRecord:
     storage_pool: PoolName | None = None
     is_draining: bool = False
     error: str | None = None
+    is_refused: bool = False
     probe_fault: str | None = None
     num_attempts: int = 0
     restarts: Mapping[Rank, int] = field(default_factory=dict)
@@ -89,7 +92,7 @@ class WorkerRecord:
     def state(self) -> WorkerState:
         """Where it stands."""
         if self.discovered is None:
-            return WorkerState.PENDING
+            return WorkerState.REFUSED if self.is_refused else WorkerState.PENDING
         if self.is_draining:
             return WorkerState.DRAINING
         excluded = self.exclusion

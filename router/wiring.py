@@ -182,6 +182,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             token=_secret(config.control_token),
             max_body_bytes=config.limits.max_body_bytes,
             reach=allowed,
+            why_partial=prober.why_partial,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
         keepers = Keepers(MadeIds(), registry)

@@ -82,11 +82,8 @@ class WholeRouter:
         Returns:
             The metrics of that moment.
         """
-        async with asyncio.timeout(10):
-            while (found := await self.metrics())["requests_in_flight"]:
-                await asyncio.sleep(0.005)
-            while (found := await self.metrics())["worker_connections{state=busy}"]:
-                await asyncio.sleep(0.005)
+        busy = ("requests_in_flight", "worker_connections{state=busy}")
+        found = await self.until(lambda now: not any(now[one] for one in busy))
         assert found["leases_open"] == 0
         assert not any(found[one] for one in found if one.startswith("rank_in_flight"))
         for load in self.planner.rank_loads(0.0):
@@ -104,7 +101,7 @@ class WholeRouter:
     async def until(self, is_so: Callable[[Metrics], bool]) -> Metrics:
         """Wait until the metrics say so."""
         async with asyncio.timeout(10):
-            while not is_so(found := await self.metrics()):
+            while not is_so(found := await self.metrics()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return found
 

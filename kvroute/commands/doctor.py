@@ -1,6 +1,7 @@
 """``kvroute doctor``: a live fleet looked at from outside, without a request that generates anything."""
 
 import math
+import os
 import ssl
 import uuid
 from pathlib import Path
@@ -14,6 +15,7 @@ from kvroute.doctor import EarTimes, Keys, RoundOptions, VisitOptions, examine, 
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import refuse, run
 from kvroute.usage_faults import flag_complaints
+from prompt import default_hub_cache
 from router.worker_entry import WorkerEntry
 from router.worker_tls import WorkerTls
 
@@ -76,6 +78,7 @@ def doctor(
         Keys(worker_token, token),
         _tokenizers(tokenizer or []),
         _tls(ca_file, cert_file, key_file),
+        default_hub_cache(os.environ, Path.home()),
     )
     found = run(examine(entries, options))
     console = console_beside(json_file)

@@ -43,6 +43,15 @@ async def compare(pages: Pages, model: PromptModel, name: str) -> list[Compariso
     return found
 
 
+async def tokenizes(pages: Pages, name: str) -> tuple[bool, bool]:
+    """Whether the engine tokenizes texts, and whether it tokenizes chats, for others."""
+    found = []
+    for _, _, body in PARITY_PROBES[:2]:
+        page = await pages.post("/tokenize", {"model": name, **body})
+        found.append(page.is_there and _engine_tokens(page) is not None)
+    return found[0], found[1]
+
+
 def parity_check(comparisons: list[Comparison]) -> Check:
     """What the comparisons say."""
     name = CheckName.PARITY

@@ -43,12 +43,14 @@ class RoundOptions:
     Attributes:
         tokenizers: model name → directory, as the router has them.
         tls: for URLs at https; by default the system's authorities are trusted.
+        hub_cache: where models are looked for by their hub id; None for nowhere.
     """
 
     visit: VisitOptions = field(default_factory=VisitOptions)
     keys: Keys = field(default_factory=Keys)
     tokenizers: Mapping[str, Path] = field(default_factory=dict)
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
+    hub_cache: Path | None = None
 
 
 async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Examination:
@@ -59,7 +61,7 @@ async def examine(entries: Sequence[WorkerEntry], options: RoundOptions) -> Exam
         async with open_client(options.keys.worker, page_s, tls) as client:
             workers, routers = await _meant(entries, options.keys.control, page_s, tls)
             reports = list(workers.values())
-            shelf = PromptShelf(options.tokenizers)
+            shelf = PromptShelf(options.tokenizers, hub_cache=options.hub_cache)
             visits = [
                 Visit(one, Pages(client, one.url, page_s), shelf, executor, options.visit)
                 for one in reports

@@ -12,14 +12,14 @@ from kvroute.doctor.ear import EarTimes, LivePart, listen_to
 from kvroute.doctor.heard_checks import heard_checks
 from kvroute.doctor.hearing import Hearing
 from kvroute.doctor.pages import Page, Pages
-from kvroute.doctor.parity import compare, own_tokens, parity_check
+from kvroute.doctor.parity import compare, own_tokens, parity_check, tokenizes
 from kvroute.doctor.probing import Probed, probe_body, probe_checks, send
 from kvroute.doctor.report import Report
 from prompt import Api, PromptModel
 from protocol import EventSource, Rank, WorkerId
 from router.discovery import Discovered, NotAWorkerError, WorkerAnswers, describe_worker
 from router.plain_text import plain
-from router.shelf import PromptShelf, Rung, Shelved
+from router.shelf import PromptShelf, Shelved
 
 PATHS = (
     "/health",
@@ -33,6 +33,13 @@ PATHS = (
     "/is_paused",
 )
 _OF_DATA_PORT = "x-kvroute-worker"
+_ALIKE = "go where alike ones went"
+_INSTEAD = {
+    (True, True): "a router asks the engine for each prompt's tokens (/tokenize)",
+    (True, False): f"a router asks the engine for texts' tokens (/tokenize), and chats {_ALIKE}",
+}
+"""By whether the engine tokenizes texts, and chats."""
+_OTHERWISE = f"prompts that are no token ids {_ALIKE}"
 _ORDER = {name: place for place, name in enumerate(CheckName)}
 
 
@@ -173,6 +180,7 @@ class Visit:
         shelved = await loop.run_in_executor(self._executor, self._shelf.load, found.spec)
         self._tokenizer(shelved)
         if shelved.model is None:
+            self._without_tokenizer(shelved, await tokenizes(self._pages, found.spec.model))
             self._add(unchecked(CheckName.PARITY, "there is no tokenizer here to compare with"))
         else:
             model = shelved.model.for_engines({found.spec.engine})
@@ -191,17 +199,21 @@ class Visit:
         return probed
 
     def _tokenizer(self, shelved: Shelved) -> None:
-        if shelved.rung is Rung.NONE:
-            self._add(
-                warning(
-                    CheckName.TOKENIZER,
-                    f"none here, so requests go by load alone: {plain(shelved.detail or '')}",
-                    "kvroute serve --tokenizer MODEL=DIR (and here)",
-                )
-            )
+        if shelved.model is None:
+            return
+        where = f"{plain(shelved.directory or '')} ({shelved.rung})"
+        change = "kvroute serve --tokenizer MODEL=DIR (and here) with a directory that can be used"
+        if shelved.detail is None:
+            self._add(ok(CheckName.TOKENIZER, where))
         else:
-            where = plain(shelved.directory or "")
-            self._add(ok(CheckName.TOKENIZER, f"{where} ({shelved.rung})"))
+            text = f"{where}, in place of another: {plain(shelved.detail)}"
+            self._add(warning(CheckName.TOKENIZER, text, change))
+
+    def _without_tokenizer(self, shelved: Shelved, taken: tuple[bool, bool]) -> None:
+        """What a router goes by instead, unless it is configured not to."""
+        text = f"none here: {plain(shelved.detail or '')}; {_INSTEAD.get(taken, _OTHERWISE)}"
+        change = "kvroute serve --tokenizer MODEL=DIR (and here)"
+        self._add(warning(CheckName.TOKENIZER, text, change))
 
     def _judge(self, one: Described, hearings: list[Hearing], probed: Probed | None) -> None:
         if probed is not None:

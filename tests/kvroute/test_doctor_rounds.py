@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +107,46 @@ async def test_other_tokens_are_a_fault() -> None:
     assert "--kv-events-config" in checks["events"].change
 
 
+@pytest.mark.parametrize(
+    ("chats", "words"),
+    [
+        (True, "asks the engine for each prompt's tokens (/tokenize)"),
+        (
+            False,
+            "asks the engine for texts' tokens (/tokenize), and chats go where alike ones went",
+        ),
+    ],
+)
+async def test_what_a_router_goes_by_without_a_tokenizer(chats: bool, words: str) -> None:
+    async def tokenizes_some(peer: Peer) -> None:
+        if b'"messages"' in peer.request.body and not chats:
+            await peer.send(response(b"{}", status=400))
+        else:
+            await tokenizes()(peer)
+
+    async with stub_engine(tokenizer="/nowhere", script=tokenizes_some, tokenizes=True) as engine:
+        check = of(await look(engine.url))["tokenizer"]
+    assert check.status is Status.WARNING
+    assert words in check.text
+    assert "/nowhere is no directory here" in check.text
+
+
+async def test_tokenizers_are_found_where_the_router_finds_them(tmp_path: Path) -> None:
+    folder = tmp_path / "models--org--name"
+    (folder / "snapshots").mkdir(parents=True)
+    (folder / "snapshots" / ("a" * 40)).symlink_to(bundled_model_dir())
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("a" * 40)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    async with stub_engine(tokenizer="org/name") as engine:
+        options = replace(OPTIONS, hub_cache=tmp_path)
+        in_hub = of(await look(engine.url, options=options))["tokenizer"]
+        options = replace(options, tokenizers={"m": tmp_path})
+        instead = of(await look(engine.url, options=options))["tokenizer"]
+    assert (in_hub.status, in_hub.text.endswith("(hub)")) == (Status.OK, True)
+    assert (instead.status, "(hub), in place of another" in instead.text) == (Status.WARNING, True)
+
+
 async def test_without_a_tokenizer_or_a_route_nothing_is_compared() -> None:
     async def nothing(peer: Peer) -> None:
         await peer.send(response(b"{}", status=404))
@@ -115,6 +156,7 @@ async def test_without_a_tokenizer_or_a_route_nothing_is_compared() -> None:
         configured = replace(OPTIONS, tokenizers={"m": bundled_model_dir()})
         no_route = of(await look(engine.url, options=configured))
     assert nowhere["tokenizer"].status is Status.WARNING
+    assert "no token ids go where alike ones went" in nowhere["tokenizer"].text
     assert nowhere["parity"].status is Status.UNCHECKED
     assert no_route["tokenizer"].status is Status.OK
     assert no_route["parity"].status is Status.UNCHECKED

@@ -1,7 +1,7 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY . .
-RUN python -m venv /opt/kvroute && /opt/kvroute/bin/pip install --no-cache-dir '.[fast]'
+RUN python -m venv /opt/kvroute && /opt/kvroute/bin/pip install --no-cache-dir '.[fast,otel]'
 
 FROM python:3.11-slim
 COPY --from=build /opt/kvroute /opt/kvroute

@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	@echo "installing into $(VENV), about half a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test,bench,fast]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench,fast,otel]'
 	@touch $(STAMP)
 
 check: setup

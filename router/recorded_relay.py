@@ -41,9 +41,14 @@ class _Notes:
         record.asked = request._replace(tokens=None)
         if record.asked_at is None:
             record.asked_at = now
+        if record.waits_since is None:
+            record.waits_since = now
 
     def planned(self, plan: Plan, asked_at: float) -> None:
         record = self.record
+        if record.waits_since is not None and asked_at > record.waits_since:
+            record.waits.append((record.waits_since, asked_at))
+        record.waits_since = None
         span_id = 0 if record.trace is None else new_span_id()
         record.attempts.append(Attempt(plan, asked_at, self.clock(), span_id))
 

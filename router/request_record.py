@@ -78,7 +78,10 @@ class RequestRecord:
         trace: None where requests are not traced here.
         route: the path, where it is one that prompts come by.
         client: the name of the key that it came with.
-        asked: what the brain was asked first, or last where it had no answer yet; prompt apart.
+        asked: what the brain was asked last, prompt apart.
+        asked_at: when it was asked first.
+        waits: from when until when it waited for a rank, for each rank that it got.
+        waits_since: when the brain was asked for a rank that it has not got.
         unplanned: the last decision that chose nobody.
         status: of the answer; None where there was none.
         first_byte_at: of the answer's body.
@@ -102,6 +105,8 @@ class RequestRecord:
     client: str | None = None
     asked: PlanRequest | None = None
     asked_at: float | None = None
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    waits_since: float | None = None
     unplanned: Decision | None = None
     attempts: list[Attempt] = field(default_factory=list)
     bytes_in: int = 0
@@ -137,13 +142,16 @@ class RequestRecord:
         """As it is written."""
         return None if self.trace_id is None else hex_trace_id(self.trace_id)
 
+    def all_waits(self) -> list[tuple[float, float]]:
+        """With the last one, if that was in vain."""
+        if self.waits_since is None or self.ended_at is None:
+            return self.waits
+        return [*self.waits, (self.waits_since, self.ended_at)]
+
     @property
     def queued_s(self) -> float:
-        """That it waited for a rank: from the first question to the one that was answered."""
-        if self.asked_at is None:
-            return 0.0
-        first = self.attempts[0].asked_at if self.attempts else self.ended_at
-        return 0.0 if first is None else max(0.0, first - self.asked_at)
+        """That it waited for ranks: each time from the first question to the one that was answered."""
+        return sum(until - since for since, until in self.all_waits())
 
     @property
     def end(self) -> RequestEnd:

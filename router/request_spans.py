@@ -1,8 +1,8 @@
 """A request's spans, made of its record once it has ended.
 
     POST /v1/chat/completions              server
-    ├── queue                              that it waited for a rank
     ├── tokenize                           render and tokenize
+    ├── queue                              one each time that it waited for a rank
     ├── plan ── match                      one an attempt
     └── forward ── first_byte              one an attempt; client. The worker's parent
 
@@ -37,6 +37,8 @@ _OPERATIONS = {
 }
 _OUR_FAULTS = frozenset({RequestEnd.STOPPED, RequestEnd.FAILED})
 _BROKEN = frozenset({RequestEnd.BROKEN_OFF, RequestEnd.TIMED_OUT, RequestEnd.WORKER_ERROR})
+_STAGES = ("render", "tokenize")
+_MIN_WAIT_S = 0.001  # what is refused at once has not waited
 _NO_ERRORS = frozenset({OutcomeKind.COMPLETED, OutcomeKind.CLIENT_CLOSED})
 
 
@@ -189,14 +191,15 @@ def _children(record: RequestRecord) -> Iterator[SpanValues]:
 
 def _before_plan(record: RequestRecord, asked_at: float) -> Iterator[SpanValues]:
     timing = record.asked.timing_us if record.asked is not None else {}
-    if timing:
-        us = sum(timing.values())
-        spent: Attributes = {f"kvroute.{stage}_us": value for stage, value in timing.items()}
+    spent = {stage: timing[stage] for stage in _STAGES if stage in timing}
+    if spent:
+        us = sum(spent.values())
         started_at = max(record.started_at, asked_at - us / 1e6)
-        yield SpanValues("tokenize", _ns(record, started_at), _ns(record, asked_at), spent)
-    if record.queued_s > 0:
-        until = asked_at + record.queued_s
-        yield SpanValues("queue", _ns(record, asked_at), _ns(record, until), {})
+        attributes = {f"kvroute.{stage}_us": value for stage, value in spent.items()}
+        yield SpanValues("tokenize", _ns(record, started_at), _ns(record, asked_at), attributes)
+    for since, until in record.all_waits():
+        if until - since >= _MIN_WAIT_S:
+            yield SpanValues("queue", _ns(record, since), _ns(record, until), {})
 
 
 def _plan(record: RequestRecord, attempt: Attempt) -> SpanValues:

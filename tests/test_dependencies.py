@@ -13,7 +13,10 @@ from tests.test_import_table import MAY_IMPORT, ROOT, imported_packages
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 REQUIREMENTS = [Requirement(text) for text in PROJECT["dependencies"]]
-OPTIONAL = [Requirement(text) for text in PROJECT["optional-dependencies"]["fast"]]
+EXTRAS = ("fast", "otel")
+OPTIONAL = [
+    Requirement(text) for extra in EXTRAS for text in PROJECT["optional-dependencies"][extra]
+]
 RELIED_ON_INSIDE = ("uvicorn",)
 
 

@@ -53,6 +53,7 @@ def record(**changes: object) -> RequestRecord:
         client="team-a",
         asked=request,
         asked_at=50.010,
+        waits=[(50.010, 50.011)],
         attempts=[attempt(plan)],
         bytes_in=1000,
         bytes_out=2000,

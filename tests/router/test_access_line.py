@@ -72,6 +72,7 @@ def test_a_refused_request() -> None:
         attempts=[],
         asked=None,
         asked_at=None,
+        waits=[],
         client=None,
         status=401,
         refusal=ErrorKind.UNAUTHORIZED,

@@ -36,6 +36,7 @@ class ConnectionEnd(StrEnum):
     BODY_TIMEOUT = "body_timeout"
     READ_TIMEOUT = "read_timeout"
     TOO_MANY = "too_many"
+    HANDSHAKE = "handshake"
     PIPELINED = "pipelined"
 
 
@@ -93,12 +94,14 @@ class ConnectionGuard:
 
     Attributes:
         ended: connections that were given up, by why.
+        num_shaking: handshakes of TLS that are under way.
         on_refused: called with the client's address where something is refused that never became a request.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.ended: Counter[ConnectionEnd] = Counter()
+        self.num_shaking = 0
         self.on_refused: Callable[[ConnectionEnd, tuple[str, int] | None], None] | None = None
         self._open: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -21,6 +21,8 @@ def port_metrics(
     """By the ports' names."""
     is_open = [((port,), guard.num_open) for port, guard in guards.items()]
     yield gauges("connections_open", "Connections of clients.", ("port",), is_open)
+    shaking = [((port,), guard.num_shaking) for port, guard in guards.items()]
+    yield gauges("handshakes", "Handshakes of TLS that are under way.", ("port",), shaking)
     ended = [
         ((port, str(why)), count)
         for port, guard in guards.items()

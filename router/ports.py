@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from router.connections import ConnectionGuard
 from router.http_protocol import protocol_class
+from router.tls_door import TlsDoor
 
 _BACKLOG = 2048
 
@@ -54,15 +55,15 @@ class PortServer(uvicorn.Server):
     """A server that leaves signals alone; ``should_exit`` stops it.
 
     Args:
-        handshake_s: within which a client must have finished its TLS handshake.
+        guard: of its connections.
     """
 
-    def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, guard: ConnectionGuard) -> None:
         super().__init__(config)
-        self._handshake_s = handshake_s
+        self._guard = guard
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections. The base does it likewise, but has no bound for handshakes of its own."""
+        """Accept connections. The base does it likewise, but has no bounds for handshakes."""
         loop = asyncio.get_running_loop()
         config, tls = self.config, self.config.ssl
         make = partial(
@@ -71,13 +72,14 @@ class PortServer(uvicorn.Server):
             self.server_state,
             self.lifespan.state,
         )
-        handshake_s = None if tls is None else self._handshake_s
-        self.servers = [
-            await loop.create_server(
-                make, sock=sock, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake_s
-            )
-            for sock in sockets or ()
-        ]
+        self.servers: list[asyncio.Server] = []
+        for sock in sockets or ():
+            if tls is None:
+                self.servers.append(await loop.create_server(make, sock=sock, backlog=_BACKLOG))
+            else:
+                door = TlsDoor(sock, make, tls, self._guard)
+                door.open()
+                self.servers.append(cast("asyncio.Server", door))
         self.started = True
 
     @contextmanager
@@ -121,5 +123,5 @@ def make_server(
             timeout_graceful_shutdown=max(1, round(grace_s)),
             ssl_context_factory=None if tls is None else lambda _config, _make: tls,
         ),
-        guard.limits.head_s,
+        guard,
     )

@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from router.config import ConfigError, load_config
-from router.connections import ConnectionGuard, ConnectionLimits
+from router.connections import NUM_SURPLUS, ConnectionEnd, ConnectionGuard, ConnectionLimits
 from router.file_watch import FileWatch, Reload
 from router.hang_up import HangUp
 from router.listener_tls import ListenerTls
@@ -65,10 +65,10 @@ async def hello(scope: object, receive: object, send: object) -> None:
 
 @asynccontextmanager
 async def port(
-    certificate: ServerCertificate, limits: ConnectionLimits | None = None
+    certificate: ServerCertificate, guard: ConnectionGuard | None = None
 ) -> AsyncIterator[int]:
     """A port with this certificate."""
-    guard = ConnectionGuard(limits or ConnectionLimits())
+    guard = guard or ConnectionGuard(ConnectionLimits())
     server: PortServer = make_server(hello, guard, grace_s=1, tls=certificate.context)
     with listen("127.0.0.1", 0) as sock:
         task = asyncio.create_task(server.serve(sockets=[sock]))
@@ -203,10 +203,70 @@ async def test_sighup_takes_them_at_once(files: Pair, pairs: tuple[Pair, Pair]) 
 
 async def test_a_handshake_has_its_time(files: Pair) -> None:
     certificate = ServerCertificate(ListenerTls(cert_file=files[0], key_file=files[1]))
-    async with port(certificate, ConnectionLimits(head_s=0.1)) as number, asyncio.timeout(5):
+    async with (
+        port(certificate, ConnectionGuard(ConnectionLimits(head_s=0.1))) as number,
+        asyncio.timeout(5),
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         assert await reader.read() == b""
         writer.close()
+
+
+@asynccontextmanager
+async def bare(number: int) -> AsyncIterator[asyncio.StreamReader]:
+    """A connection that begins no handshake."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", number)
+    try:
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def test_handshakes_count_as_connections(files: Pair) -> None:
+    certificate = ServerCertificate(ListenerTls(cert_file=files[0], key_file=files[1]))
+    guard = ConnectionGuard(ConnectionLimits(max_connections=2))
+    bound = guard.limits.max_connections + NUM_SURPLUS
+    async with port(certificate, guard=guard) as number, contextlib.AsyncExitStack() as stack:
+        for _ in range(bound):
+            await stack.enter_async_context(bare(number))
+        await until(lambda: guard.num_shaking == bound)
+        async with bare(number) as reader, asyncio.timeout(5):
+            assert await reader.read() == b""
+        assert guard.ended == {ConnectionEnd.TOO_MANY: 1}
+        await stack.aclose()
+        await until(lambda: guard.num_shaking == 0)
+        assert guard.ended[ConnectionEnd.HANDSHAKE] == bound
+        assert await name_at(number, trusting(files[0])) == "first"
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff", b"\x00" * 4096]
+)
+async def test_what_is_no_handshake_is_closed_and_counted(files: Pair, data: bytes) -> None:
+    certificate = ServerCertificate(ListenerTls(cert_file=files[0], key_file=files[1]))
+    guard = ConnectionGuard(ConnectionLimits(head_s=0.2))
+    async with port(certificate, guard=guard) as number:
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        writer.write(data)
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert b"HTTP" not in await reader.read()
+        writer.transport.abort()
+        await until(lambda: guard.ended[ConnectionEnd.HANDSHAKE] == 1)
+        assert (guard.num_shaking, guard.num_open) == (0, 0)
+
+
+async def test_a_port_that_closes_leaves_no_handshake(files: Pair) -> None:
+    certificate = ServerCertificate(ListenerTls(cert_file=files[0], key_file=files[1]))
+    guard = ConnectionGuard(ConnectionLimits())
+    async with contextlib.AsyncExitStack() as stack:
+        async with port(certificate, guard=guard) as number:
+            reader = await stack.enter_async_context(bare(number))
+            await until(lambda: guard.num_shaking == 1)
+        assert guard.num_shaking == 0
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
 
 
 def test_the_configuration_names_what_is_wrong(files: Pair, pairs: tuple[Pair, Pair]) -> None:

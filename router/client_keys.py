@@ -52,6 +52,7 @@ class ClientKey:
 
     Attributes:
         models: that may be named; None for all.
+        priority: of its requests.
         salt: sets the cache of its requests apart; None where it is shared.
         worker_field: in place of the client's credentials; None where there is none.
         in_flight: requests being served.
@@ -68,6 +69,7 @@ class ClientKey:
         "models",
         "name",
         "outcomes",
+        "priority",
         "salt",
         "sees_scores",
         "worker_field",
@@ -92,6 +94,7 @@ class ClientKey:
         salt = entry.cache_salt
         self.salt = None if salt is None else TenantSalt(salt.get_secret_value())
         self._max_in_flight = entry.max_in_flight
+        self.priority = entry.priority_right()
         limits = entry.requests_per_s, entry.burst
         if limits != self._limits:
             self._limits = limits

@@ -4,8 +4,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from router.priority import MAX_PRIORITY, PriorityRight
+
 MAX_KEYS = 1024
 MAX_NAME = 64
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 
 def _salt(value: SecretStr) -> SecretStr:
@@ -27,6 +30,8 @@ class ClientKeyEntry(BaseModel):
         requests_per_s: that are let through on average; without a bound by default.
         burst: that are let through at once after a pause; as many as in a second by default, and at least one.
         max_in_flight: requests being served; without a bound by default.
+        priority: of requests that name none; the higher waits less where workers are full (`queue`).
+        max_priority: that its requests may name; by default `priority`.
         administers: may use every path, those that administer engines too.
         sees_scores: is told in `x-kvroute-score` what of its prompt the chosen rank held. Whoever shares a cache with
             others learns from it what they have asked.
@@ -43,6 +48,8 @@ class ClientKeyEntry(BaseModel):
     requests_per_s: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     burst: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     max_in_flight: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    priority: Priority = 0
+    max_priority: Priority | None = None
     administers: bool = False
     sees_scores: bool = False
     cache_salt: Annotated[SecretStr, AfterValidator(_salt)] | None = None
@@ -52,4 +59,11 @@ class ClientKeyEntry(BaseModel):
     def _consistent(self) -> "ClientKeyEntry":
         if self.burst is not None and self.requests_per_s is None:
             raise ValueError("burst: is of no use without requests_per_s")
+        if self.max_priority is not None and self.max_priority < self.priority:
+            raise ValueError("max_priority: is below priority")
         return self
+
+    def priority_right(self) -> PriorityRight:
+        """What priorities its requests have."""
+        highest = self.priority if self.max_priority is None else self.max_priority
+        return PriorityRight(self.priority, highest)

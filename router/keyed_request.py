@@ -22,7 +22,9 @@ def keyed(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
         if key.worker_field is not None:
             headers.append(key.worker_field)
     plan = forward.plan._replace(client=key.name)
-    forward = forward._replace(plan=plan, headers=headers, shows_score=key.sees_scores)
+    forward = forward._replace(
+        plan=plan, headers=headers, shows_score=key.sees_scores, priority=key.priority
+    )
     return forward if key.salt is None else _salted(forward, read, key)
 
 

@@ -179,6 +179,7 @@ def _workers(parts: ControlParts) -> APIRouter:
                 clock(),
                 entry.named_events(),
                 entry.named_pool(),
+                entry.max_in_flight,
             )
         except ValidationError as error:
             raise HTTPException(400, plain(first_fault(error))) from error

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from indexer.stream_limits import DEFAULT_STREAM_LIMITS
 from protocol import EngineKind, EventSource, Rank, WorkerId, WorkerSpec
 from router.answer_fields import MAX_BLOCK_SIZE, MAX_LENGTH, AnswerFields, fields_of
+from router.engine_capacity import sglang_max_running
 from router.engine_metrics import EngineMetrics, EngineReuse, read_metrics
 from router.engine_part import part_of
 from router.event_topics import topic_of
@@ -194,6 +195,7 @@ def _sglang(
         storage=storage,
         prefetch_threshold=threshold,
         stages_on_host=info.get("hicache_host_memory_mode") == "buffer_only",
+        max_running=sglang_max_running(info, num_ranks, read),
     )
 
 

@@ -108,6 +108,7 @@ class Registry:
         now: float,
         events: NamedEvents | None = None,
         storage_pool: PoolName | None = None,
+        max_in_flight: int | None = None,
     ) -> WorkerRecord:
         """List a worker; it takes part once it has been learned.
 
@@ -127,6 +128,7 @@ class Registry:
             since=now,
             events=events or self._events,
             storage_pool=storage_pool,
+            max_in_flight=max_in_flight,
         )
         self._records[worker] = record
         return record

@@ -64,6 +64,7 @@ class NewWorker(BaseModel):
     name: str | None = None
     events: NewEvents | None = None
     storage_pool: str | None = None
+    max_in_flight: int | None = None
 
 
 class WorkerChange(BaseModel):
@@ -144,6 +145,7 @@ class RankView(_View):
     unknown_removals: Mapping[str, int]
     skips: Mapping[str, int]
     in_flight: int
+    max_in_flight: int | None
     queued_prefill_tokens: int
     decode_requests: int
     last_seq: int | None
@@ -263,6 +265,7 @@ def rank_view(state: RankState, load: RankLoad | None, stream: StreamView | None
         unknown_removals=by_tier(state.unknown_removals),
         skips={str(reason): count for reason, count in state.skips.items()},
         in_flight=0 if load is None else load.in_flight,
+        max_in_flight=None if load is None else load.max_in_flight,
         queued_prefill_tokens=0 if load is None else load.queued_prefill_tokens,
         decode_requests=0 if load is None else load.decode_requests,
         last_seq=None if stream is None else stream.last_seq,

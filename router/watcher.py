@@ -157,6 +157,9 @@ class Watcher:
                 found = with_named_events(found, record.events)
             if record.storage_pool is not None:
                 found = replace(found, spec=with_named_pool(found.spec, record.storage_pool))
+            if record.max_in_flight is not None:
+                bounded = replace(found.spec, max_in_flight=record.max_in_flight)
+                found = replace(found, spec=bounded)
             shelved = await loop.run_in_executor(self._loader, self._shelf.load, found.spec)
             if self._is_current(record):
                 self._registry.learned(worker, found, shelved, self._clock())

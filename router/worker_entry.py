@@ -12,6 +12,7 @@ from router.event_topics import topic_fault
 from router.plain_text import MAX_TEXT, is_host, is_plain
 
 MAX_URL = 2048
+MAX_IN_FLIGHT = 1_000_000
 _URL_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -104,6 +105,7 @@ class WorkerEntry(BaseModel):
         events: in place of the event endpoints that the engine tells.
         storage_pool: the storage that it shares with all other workers of the same pool: what each of them stores
             there every one can fetch. For storage whose address the engine does not tell.
+        max_in_flight: requests on each of its ranks at once, in place of `queue.max_in_flight`.
     """
 
     model_config = _STRICT
@@ -112,6 +114,7 @@ class WorkerEntry(BaseModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,128}$")] | None = None
     events: EventEndpoints | None = None
     storage_pool: StoragePoolName | None = None
+    max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT)] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -32,6 +32,7 @@ class WorkerRecord:
     Attributes:
         events: endpoints that the operator names, in place of what the worker says.
         storage_pool: the pool that the operator says it shares.
+        max_in_flight: requests that the operator says each rank is to be given at once.
         since: when it was added, or learned as what it is now; monotonic seconds.
         discovered: None until it was reached.
         doubt: set where a request could not connect, so that the worker is probed soon.
@@ -50,6 +51,7 @@ class WorkerRecord:
     events: NamedEvents | None = None
     discovered: Discovered | None = None
     storage_pool: PoolName | None = None
+    max_in_flight: int | None = None
     is_draining: bool = False
     error: str | None = None
     is_refused: bool = False

@@ -29,6 +29,7 @@ from router.ports import listen, make_server
 from router.prompt_reader import PromptReader
 from router.relay import Relay
 from router.upstream import UpstreamTimeouts, open_upstream
+from router.waiting_queue import QueueLimits, WaitingQueue
 from scoring import OutcomeKind
 from tests.router.stub_brain import StubBrain
 
@@ -100,6 +101,8 @@ class FrontDoor:
             await asyncio.sleep(0.001)
         self.brain.check()
         assert self.relay.outages.num_waiting == 0
+        self.relay.queue.check()
+        assert not len(self.relay.queue)
         assert [kind for _, kind in self.listener.kinds] == self.brain.kinds
 
 
@@ -115,13 +118,19 @@ async def front_door(
     keys: ClientKeys | None = None,
     cors: Cors | None = None,
     observers: Sequence[Observer] = (),
+    queue: QueueLimits | None = None,
+    capacity: int | None = None,
 ) -> AsyncIterator[FrontDoor]:
     """Serve a data port before the workers at ``urls``, named w0, w1, …"""
+    waiting = WaitingQueue(queue)
     brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, dp_ranks)
+    brain.capacity, brain.watch = capacity, waiting
     fleet, counters, listener = StubFleet(), DataCounters(), Outcomes()
     with ThreadPoolExecutor(1) as executor:
         async with open_upstream(timeouts or UpstreamTimeouts()) as upstream:
-            relay = Relay(brain, upstream, listener, counters, max_attempts, names_worker)
+            relay = Relay(
+                brain, upstream, listener, counters, max_attempts, names_worker, queue=waiting
+            )
             reader = PromptReader(fleet, executor, counters)
             keepers = Keepers(MadeIds(), fleet)
             app = DataApp(relay, reader, fleet, counters, limits or DataLimits(), keepers)

@@ -19,6 +19,7 @@ from router.answer import Answer
 from router.body import BodyTooLargeError, ClientClosedError, read_body
 from router.client_head import BARE_MARK
 from router.client_keys import ClientKey
+from router.client_paths import is_for_clients
 from router.counters import DataCounters
 from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
@@ -191,6 +192,7 @@ class DataApp:
                 may_repeat=_may_repeat(routed, scope),
                 reads_usage=routed is not Api.OTHER,
                 started_at=started_at,
+                means_model=routed is not Api.OTHER or is_for_clients(scope["path"]),
                 made=made,
             )
             if key is not None:

@@ -273,23 +273,25 @@ class Exchange:
             trial = relay.on_trial(request, now)
             if trial is not None:
                 return trial
-        second = _second_question(request, decision)
+        second = _second_question(request, decision, self._forward.means_model)
         if second is None:
             return None
         self._asked = second
         return relay.brain.plan(second, now)
 
 
-def _second_question(request: PlanRequest, decision: Decision) -> PlanRequest | None:
+def _second_question(
+    request: PlanRequest, decision: Decision, means_model: bool
+) -> PlanRequest | None:
     """What to ask instead, where a worker's own answer is the best one; None where there is nothing.
 
-    A prompt that is too long for all is refused in the engine's words; an unrouted path may mean something
-    else by "model".
+    A prompt that is too long for all is refused in the engine's words; a path that is not known may mean
+    something else by "model".
     """
     reasons = _exclusions(decision)
     if request.tokens is not None and Exclusion.PROMPT_TOO_LONG in reasons:
         return request._replace(tokens=None)
-    if request.api == "other" and request.model is not None and is_unknown_model(decision):
+    if not means_model and request.model is not None and is_unknown_model(decision):
         return request._replace(model=None)
     return None
 

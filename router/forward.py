@@ -20,6 +20,7 @@ class Forward(NamedTuple):
         started_at: when the client's request came, monotonic seconds.
         shows_score: the client is told how its rank was weighed.
         priority: what the client's key allows; None where it came without one.
+        means_model: a model that nobody serves is unknown, not a word that means something else on this path.
         made: learns the id that the answer gives to what was made; None where nothing is.
     """
 
@@ -32,5 +33,6 @@ class Forward(NamedTuple):
     reads_usage: bool
     started_at: float
     shows_score: bool = False
+    means_model: bool = True
     made: MadeIds | None = None
     priority: PriorityRight | None = None

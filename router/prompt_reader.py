@@ -26,7 +26,8 @@ from protocol import TokenBytes
 from router.counters import DataCounters, UnroutedReason
 from router.engine_tokens import EngineTokens
 from router.errors import ErrorKind, FrontDoorError
-from router.headers import RequestHead
+from router.form_model import form_model
+from router.headers import RequestHead, header
 from router.token_ids_field import with_token_ids
 
 INLINE_BYTES = 16 * 1024
@@ -108,7 +109,7 @@ class PromptReader:
             FrontDoorError: the body of a routed API is no JSON object.
         """
         if api is Api.OTHER and not head.is_json:
-            return ReadRequest()
+            return await self._read_form(head, body)
         if head.is_encoded:
             found = ReadRequest(unrouted=UnroutedReason.ENCODED_BODY)
         else:
@@ -118,6 +119,18 @@ class PromptReader:
         self._counters.cut_prompts += found.is_cut
         self._counters.approximate_prompts += found.is_approximate
         return found
+
+    async def _read_form(self, head: RequestHead, body: bytes) -> ReadRequest:
+        """Read the model that a form names; nothing of what is no form."""
+        content_type = header(head.forwarded, b"content-type")
+        if content_type is None or head.is_encoded or not body:
+            return ReadRequest()
+        if len(body) <= INLINE_BYTES:
+            found = form_model(content_type, body)
+        else:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._executor, form_model, content_type, body)
+        return ReadRequest() if found is None else ReadRequest(_view_named(found.model))
 
     async def read_body(self, api: Api, body: bytes) -> ReadRequest:
         """Read a plain body, and ask an engine where nothing else helps; counts nothing of the request.
@@ -181,6 +194,21 @@ async def _ask(asked: EngineTokens, found: ReadRequest) -> ReadRequest:
     except NoTokensError as error:
         return found._replace(unrouted=error.reason)
     return ReadRequest(found.view, prompt.tokens, {"tokenize": prompt.tokenize_us})
+
+
+def _view_named(model: str | None) -> RequestView:
+    """The view of a request of which nothing but its model is known."""
+    return RequestView(
+        api=Api.OTHER,
+        model=model or None,
+        is_streaming=False,
+        max_output_tokens=None,
+        cache_salt=None,
+        adapter=None,
+        extra_key=None,
+        session_id=None,
+        body={},
+    )
 
 
 def _approximated(found: ReadRequest) -> ReadRequest:

@@ -12,6 +12,7 @@ from tests.router.front_door import ask, bundled_model, connect, front_door
 from tests.router.stub_worker import LAST_CHUNK, Peer, answering, chunk, response, stub_worker
 
 CHAT = "/v1/chat/completions"
+JSON = [("Content-Type", "application/json; charset=utf-8")]
 
 
 async def echo(peer: Peer) -> None:
@@ -194,19 +195,70 @@ async def test_requests_beyond_the_limit_get_429_at_once() -> None:
     assert len(worker.requests) == 1
 
 
-async def test_an_unrouted_path_asks_for_load_and_its_model() -> None:
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/embeddings",
+        "/v1/embeddings/",
+        "/v1/rerank",
+        "/rerank",
+        "/v2/rerank",
+        "/v1/score",
+        "/score",
+        "/classify",
+        "/pooling",
+        "/tokenize",
+        "/detokenize",
+        "/v1/audio/speech",
+        "/v1/messages/count_tokens",
+    ],
+)
+async def test_an_unrouted_path_goes_by_load_and_its_model(target: str) -> None:
     async with stub_worker(echo) as worker, front_door(worker.url) as door:
-        json_type = [("Content-Type", "application/json; charset=utf-8")]
-        assert (
-            await ask(door, "POST", "/v1/embeddings", json_type, b'{"model":"m"}')
-        ).status == 200
-        assert (
-            await ask(door, "POST", "/v1/embeddings", json_type, b'{"model":"no"}')
-        ).status == 200
-        assert (await ask(door, "POST", "/v1/embeddings", json_type, b"{")).status == 200
+        for body, status in ((b'{"model":"m"}', 200), (b'{"model":"no"}', 404), (b"{", 200)):
+            answer = await ask(door, "POST", target, JSON, body)
+            assert answer.status == status
+            if status == 404:
+                error = json.loads(answer.body)["error"]
+                assert (error["code"], error["param"]) == ("model_not_found", "model")
         await door.settled()
-    assert [request.model for request in door.brain.requests] == ["m", "no", None, None]
+    assert [request.model for request in door.brain.requests] == ["m", "no", None]
     assert all(request.api == "other" for request in door.brain.requests)
+    assert [request.target for request in worker.requests] == [target, target]
+
+
+async def test_on_a_path_that_is_not_known_model_may_mean_something_else() -> None:
+    async with stub_worker(echo) as worker, front_door(worker.url) as door:
+        for target in ("/update_weights", "/v1/load_lora_adapter", "/invocations"):
+            assert (await ask(door, "POST", target, JSON, b'{"model":"no"}')).status == 200
+        await door.settled()
+    assert len(worker.requests) == 3
+
+
+def form(model: str, size: int) -> bytes:
+    """As clients send it whose file comes first."""
+    head = 'Content-Disposition: form-data; name="{}"{}\r\n\r\n'
+    file = head.format("file", '; filename="a.wav"').encode() + b"\x00\xff" * (size // 2)
+    return b"--b\r\n%s\r\n--b\r\n%s\r\n--b--\r\n" % (
+        file,
+        head.format("model", "").encode() + model.encode(),
+    )
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("target", ["/v1/audio/transcriptions", "/v1/audio/translations"])
+async def test_a_form_goes_by_its_model_and_stays_as_it_is(target: str, size: int) -> None:
+    headers = [("Content-Type", "multipart/form-data; boundary=b")]
+    async with stub_worker(echo) as worker, front_door(worker.url) as door:
+        bodies = {model: form(model, size) for model in ("m", "no", "")}
+        answers = {
+            model: await ask(door, "POST", target, headers, body) for model, body in bodies.items()
+        }
+        await door.settled()
+    assert [answer.status for answer in answers.values()] == [200, 404, 200]
+    assert [request.body for request in worker.requests] == [bodies["m"], bodies[""]]
+    assert worker.requests[0].values("content-type") == ["multipart/form-data; boundary=b"]
+    assert [request.model for request in door.brain.requests] == ["m", "no", None]
 
 
 @pytest.mark.parametrize(

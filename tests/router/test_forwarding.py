@@ -30,7 +30,8 @@ async def echo(peer: Peer) -> None:
         ("OPTIONS", "/v1/models", None),
         ("GET", "/x?a=b?c&d=%C3%A9", None),
         ("GET", CHAT, None),
-        ("POST", "/v1/embeddings", b'{"model":"another"}'),
+        ("POST", "/v1/embeddings", b'{"model":"m"}'),
+        ("POST", "/update_weights_from_disk", b'{"model":"another"}'),
         ("POST", "/v1/audio/transcriptions", b"--b\r\n\r\n--b--"),
     ],
 )

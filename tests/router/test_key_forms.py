@@ -3,7 +3,8 @@
 from router.client_keys import ClientKeys
 from tests.router.front_door import ask, front_door
 from tests.router.stub_worker import stub_worker
-from tests.router.test_key_gate import bearer, entry
+from tests.router.test_client_keys import entry
+from tests.router.test_key_gate import bearer
 from tests.router.wire import OK
 
 

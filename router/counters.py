@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+TOKEN_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5)
 
 
 class RetryReason(StrEnum):
@@ -65,6 +66,8 @@ class DataCounters:
         asked: prompts that an engine was to tokenize: ``kept`` from before, ``asked`` for, ``failed`` of these.
         approximate_prompts: requests placed by stand-ins for their tokens.
         cut_prompts: requests placed by what comes before their first image.
+        ttft_s: from a request to the first byte of its answer.
+        token_s: between two tokens of a stream, as far as the engine reports how many there were.
         broken_streams: answers that broke off after they had begun.
         predicted_cached_tokens, reported_cached_tokens, reported_prompt_tokens: over the answers in
             which the engine reported cached tokens.
@@ -87,3 +90,4 @@ class DataCounters:
         self.reported_cached_tokens = 0
         self.reported_prompt_tokens = 0
         self.ttft_s = Histogram(TTFT_BUCKETS_S)
+        self.token_s = Histogram(TOKEN_BUCKETS_S)

@@ -21,9 +21,12 @@ class Lease:
     Entered right after planning, with nothing awaited in between, and left on every path: by its own
     ``end``, or, when the block is left without one (the client closed, the process stops, a bug), as
     closed by the client, which blames nobody. Releasing awaits nothing, so no cancellation can tear it.
+
+    Attributes:
+        first_byte_at: of content, monotonic seconds; None before it.
     """
 
-    __slots__ = ("_brain", "_clock", "_has_ended", "_is_answering", "_listener", "plan")
+    __slots__ = ("_brain", "_clock", "_has_ended", "_listener", "first_byte_at", "plan")
 
     def __init__(
         self, brain: Brain, plan: Plan, clock: Callable[[], float], listener: OutcomeListener
@@ -32,7 +35,7 @@ class Lease:
         self._brain = brain
         self._clock = clock
         self._listener = listener
-        self._is_answering = False
+        self.first_byte_at: float | None = None
         self._has_ended = False
 
     def __enter__(self) -> "Lease":
@@ -48,9 +51,9 @@ class Lease:
 
     def first_byte(self) -> None:
         """The first bytes of the answer's content came. Idempotent."""
-        if not self._is_answering:
-            self._is_answering = True
-            self._brain.first_byte(self.plan.plan_id, self._clock())
+        if self.first_byte_at is None:
+            self.first_byte_at = now = self._clock()
+            self._brain.first_byte(self.plan.plan_id, now)
 
     def end(self, outcome: Outcome) -> None:
         """Release the claim. The first call counts, later ones do nothing."""

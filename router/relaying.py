@@ -149,9 +149,18 @@ class Relaying:
             return Outcome(OutcomeKind.WORKER_ERROR)  # a stream of nothing proves no prefill
         usage = read_usage(end)
         self._count_usage(usage)
+        if start is not None and usage.output_tokens is not None and usage.output_tokens > 1:
+            self._count_pace(usage.output_tokens)
         return Outcome(
             OutcomeKind.COMPLETED, usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
         )
+
+    def _count_pace(self, output_tokens: int) -> None:
+        """Time per output token, from the first content to the end: chunks are not told apart on the way."""
+        since = self._lease.first_byte_at
+        if since is not None:
+            spent_s = self._relay.clock() - since
+            self._relay.counters.token_s.observe(spent_s / (output_tokens - 1))
 
     def _count_usage(self, usage: Usage) -> None:
         if usage.cached_tokens is None:

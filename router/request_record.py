@@ -4,6 +4,7 @@ There is one only where somebody wants to know: it comes with the request's scop
 with it stands around the parts that serve, not within them. Times are monotonic seconds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -35,8 +36,17 @@ class RequestEnd(StrEnum):
     FAILED = "failed"  # within the router
 
 
-_ENDS = {kind: RequestEnd(kind.value) for kind in OutcomeKind if kind is not OutcomeKind.STALE}
-_ENDS[OutcomeKind.STALE] = RequestEnd.BROKEN_OFF
+_ENDS: Mapping[OutcomeKind, RequestEnd] = {
+    OutcomeKind.COMPLETED: RequestEnd.COMPLETED,
+    OutcomeKind.CLIENT_CLOSED: RequestEnd.CLIENT_CLOSED,
+    OutcomeKind.CLIENT_ERROR: RequestEnd.CLIENT_ERROR,
+    OutcomeKind.BUSY: RequestEnd.BUSY,
+    OutcomeKind.WORKER_ERROR: RequestEnd.WORKER_ERROR,
+    OutcomeKind.CONNECT_FAILED: RequestEnd.CONNECT_FAILED,
+    OutcomeKind.BROKEN_OFF: RequestEnd.BROKEN_OFF,
+    OutcomeKind.STALE: RequestEnd.BROKEN_OFF,
+    OutcomeKind.TIMED_OUT: RequestEnd.TIMED_OUT,
+}
 
 
 @dataclass(slots=True, eq=False)

@@ -4,10 +4,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from indexer.match import RankMatch
+from protocol import DEFAULT_ENGINE_MODEL
 from scoring.brain import OutcomeKind
 from scoring.decision import Reason
 from scoring.policies import PolicyName
 from scoring.prefix_index import IndexVerb
+from scoring.rates import HitWeights, hit_weights
 from scoring.speeds import NoSample
 
 
@@ -16,15 +18,20 @@ class ReuseSums:
     """Sums over completed answers for which we had a match and the engine reported its hits.
 
     ``matched_*`` is what the chosen rank's match said (predictions apart), ``reported_*``
-    what the engine said, in blocks of the rank and in tokens.
+    what the engine said, in blocks of the rank and in tokens; ``*_weight`` is the blocks, each by what a hit on
+    its tier saves. Engines do not say where hits lay: reported blocks are taken to be those of the match, fastest
+    tier first, and beyond it on GPU.
     """
 
+    weights: HitWeights
     answers: int = 0
     prompt_tokens: int = 0
     matched_blocks: int = 0
     reported_blocks: int = 0
     matched_tokens: int = 0
     reported_tokens: int = 0
+    matched_weight: float = 0.0
+    reported_weight: float = 0.0
 
     def add(self, match: RankMatch, prompt_tokens: int, cached_tokens: int) -> None:
         """One answer."""
@@ -32,8 +39,16 @@ class ReuseSums:
         self.prompt_tokens += prompt_tokens
         self.matched_blocks += match.matched_blocks
         self.matched_tokens += match.matched_tokens
-        self.reported_blocks += cached_tokens // match.block_size
+        reported = cached_tokens // match.block_size
+        self.reported_blocks += reported
         self.reported_tokens += cached_tokens
+        gpu, host, storage = match.gpu_blocks, match.host_pinned_blocks, match.storage_blocks
+        by_host, by_storage = self.weights
+        self.matched_weight += gpu + by_host * host + by_storage * storage
+        from_host = min(max(reported - gpu, 0), host)
+        from_storage = min(max(reported - gpu - host, 0), storage)
+        on_gpu = reported - from_host - from_storage
+        self.reported_weight += on_gpu + by_host * from_host + by_storage * from_storage
 
 
 @dataclass(slots=True)
@@ -62,7 +77,7 @@ class PlannerCounters:
     expired: int = 0
     gone: int = 0
     outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
-    reuse: ReuseSums = field(default_factory=ReuseSums)
+    reuse: ReuseSums = field(default_factory=lambda: ReuseSums(hit_weights(DEFAULT_ENGINE_MODEL)))
     lengths_equal: int = 0
     lengths_differ: int = 0
     speed_samples: int = 0

@@ -25,7 +25,7 @@ from scoring.brain import (
     TooManyRequestsError,
 )
 from scoring.capacity import Capacity
-from scoring.counters import PlannerCounters
+from scoring.counters import PlannerCounters, ReuseSums
 from scoring.decision import Decision, Exclusion, Reason
 from scoring.decision_log import DecisionLog
 from scoring.key_memo import KeyMemo
@@ -35,7 +35,7 @@ from scoring.open_plans import OpenPlans
 from scoring.policies import PolicyName, make_policy
 from scoring.prefix_index import GuardedIndex, PrefixIndex
 from scoring.ranking import Ranking
-from scoring.rates import RateName, RateTable
+from scoring.rates import RateName, RateTable, hit_weights
 from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
 from scoring.room_watch import RoomWatch, Unwatched
 from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS
@@ -105,7 +105,9 @@ class Planner:
         self._scale = Scale(self._index, self._rates, timer, KeyMemo(limits.key_memo_bytes))
         self._table = WorkerTable(limits.max_workers)
         self._log = DecisionLog(limits.max_decisions)
-        self._counters = PlannerCounters(index_failures=self._index.failures)
+        self._counters = PlannerCounters(
+            index_failures=self._index.failures, reuse=ReuseSums(hit_weights(engine_model))
+        )
         self._open = OpenPlans(limits.max_open_plans)
         self._watch: RoomWatch = Unwatched()
 

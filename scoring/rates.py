@@ -9,6 +9,7 @@ scale of the costs and no decision, and a hit keeps its worth relative to prefil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel, WorkerId
 from scoring.speeds import SpeedBook
@@ -72,6 +73,22 @@ def with_hit_weights(
     if storage is not None:
         model = replace(model, fetch_tokens_per_s=rate / (1 - storage))
     return model
+
+
+class HitWeights(NamedTuple):
+    """Shares of a block's prefill that a hit saves, by tier; on GPU it saves all."""
+
+    host: float
+    storage: float
+
+
+def hit_weights(model: EngineModel) -> HitWeights:
+    """The weights that the model's rates give hits; 0 where restoring takes longer than prefilling."""
+    rate = model.prefill_tokens_per_s
+    return HitWeights(
+        max(0.0, 1 - rate / model.load_back_tokens_per_s),
+        max(0.0, 1 - rate / model.fetch_tokens_per_s),
+    )
 
 
 def configured_rates(model: EngineModel) -> frozenset[RateName]:

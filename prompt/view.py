@@ -32,6 +32,7 @@ _API_OF_PATH = {
     "/v1/responses": Api.RESPONSES,
     "/v1/messages": Api.MESSAGES,
 }
+_TELLS_LIKELIHOODS = frozenset({"prompt_logprobs", "logprob_start_len", "logprobs"})
 _SELDOM = frozenset({"cache_salt", "lora_path", "extra_key", "session_id"})
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
@@ -152,6 +153,8 @@ def computes_whole_prompt(view: RequestView) -> bool:
     a place in the prompt on).
     """
     body = view.body
+    if _TELLS_LIKELIHOODS.isdisjoint(body):
+        return False
     asked = body.get("prompt_logprobs")  # of all tokens where it is below 0
     if isinstance(asked, int) and not isinstance(asked, bool):
         return True

@@ -35,11 +35,32 @@ _HOP_BY_HOP = frozenset(
 # Made anew for the worker: its address, the body's length, the answered expectation.
 _REMADE = frozenset({b"host", b"content-length", b"expect", REQUEST_ID})
 _NOT_FORWARDED = _HOP_BY_HOP | _REMADE
+_READ = frozenset(
+    {
+        b"content-type",
+        b"content-length",
+        b"connection",
+        REQUEST_ID,
+        b"content-encoding",
+        b"expect",
+        b"via",
+        SESSION_ID,
+    }
+)
+_LINE = b": ".join
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 # The front door's own: what a worker says there is not passed on, were it another front door.
 _OURS = frozenset({REQUEST_ID, b"x-kvroute-worker", b"x-kvroute-dp-rank", b"x-kvroute-score"})
 _LOCATIONS = frozenset({b"location", b"content-location"})
+_NOT_RELAYED = _HOP_BY_HOP | _OURS
+_READ_OF_ANSWER = _LOCATIONS | {
+    b"content-type",
+    b"content-encoding",
+    b"content-length",
+    b"connection",
+    b"transfer-encoding",
+}
 
 
 class RequestHead(NamedTuple):
@@ -96,6 +117,8 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
         name, value = field
         if name not in _NOT_FORWARDED:
             forwarded.append(field)
+        if name not in _READ:
+            continue
         if name == b"content-type":
             is_json = value.split(b";", 1)[0].strip().lower().endswith(b"json")
         elif name == b"content-length":
@@ -110,7 +133,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
             expects_continue = value.lower() == b"100-continue"
         elif name == b"via":
             via += b"," + value
-        elif name == SESSION_ID:
+        else:  # SESSION_ID
             session = value.decode("latin-1") or None
     if named:
         forwarded = [field for field in forwarded if field[0] not in named]
@@ -131,13 +154,9 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
     has_no_length = status in BODILESS
     for written, value in raw:
         name = written.lower()
-        if name in _HOP_BY_HOP:
-            if name == b"connection":
-                dropped |= _listed_names(value)
-            elif name == b"transfer-encoding":
-                has_no_length = True
-            continue
-        if name in _OURS:
+        if name not in _NOT_RELAYED:
+            relayed.append((name, value))
+        if name not in _READ_OF_ANSWER:
             continue
         if name == b"content-type":
             is_stream = _is_event_stream(value)
@@ -145,9 +164,12 @@ def read_answer_head(raw: Iterable[RawHeader], status: int) -> AnswerHead:
             is_coded = _is_coding(value)
         elif name == b"content-length":
             has_length = True
-        elif name in _LOCATIONS:
+        elif name == b"connection":
+            dropped |= _listed_names(value)
+        elif name == b"transfer-encoding":
+            has_no_length = True
+        else:  # one of _LOCATIONS
             has_location = True
-        relayed.append((name, value))
     if has_no_length and has_length:
         dropped.add(b"content-length")
     if dropped:
@@ -187,6 +209,20 @@ def is_sendable(raw: Sequence[RawHeader]) -> bool:
     names = b"".join([name for name, _ in raw])
     values = b"".join([value for _, value in raw])
     return _NO_TOKEN.search(names) is None and _CONTROL.search(values) is None
+
+
+def section(fields: Sequence[RawHeader]) -> bytes:
+    """The fields as they go over the wire, each on its line; nothing for none.
+
+    Raises:
+        ValueError: a name or a value has a line break.
+    """
+    if not fields:
+        return b""
+    lines = b"\r\n".join(map(_LINE, fields)) + b"\r\n"
+    if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
+        raise ValueError("a header field has a line break")
+    return lines
 
 
 def num_bytes(raw: Iterable[RawHeader]) -> int:

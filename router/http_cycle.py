@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from router.errors import ErrorKind, FrontDoorError
+from router.headers import RawHeader, section
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class FrontDoorCycle:
         if self.disconnected:
             return
         if message["type"] == "http.response.start" and not self.response_started:
-            self._transport.write(self._head(message["status"], message.get("headers", ())))
+            self._transport.write(self._head(message["status"], list(message.get("headers", ()))))
         elif message["type"] == "http.response.body" and self.response_started:
             self._write_body(message.get("body", b""), more_body=message.get("more_body", False))
         else:
@@ -181,7 +182,7 @@ class FrontDoorCycle:
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
 
-    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def begin(self, status: int, headers: Sequence[RawHeader]) -> None:
         """Write status line and header section, names in lower case.
 
         Raises:
@@ -199,7 +200,7 @@ class FrontDoorCycle:
         if not self.disconnected:
             self._write_body(body, more_body=more_body)
 
-    def whole(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+    def whole(self, status: int, headers: Sequence[RawHeader], body: bytes) -> None:
         """Write all of an answer, in one piece if it is not large.
 
         Raises:
@@ -217,34 +218,31 @@ class FrontDoorCycle:
 
     # The rest
 
-    def _head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def _head(self, status: int, headers: Sequence[RawHeader]) -> bytes:
         """Status line and header section; a body without a length is sent in chunks."""
-        lines = [STATUS_LINE[status]]
         says_close = False
-        for field in headers:
-            name = field[0]
+        for name, value in headers:
             if name == b"content-length":
-                self._missing_bytes = int(field[1])
+                self._missing_bytes = int(value)
                 self._is_chunked = False
-            elif name == b"connection" and field[1].lower() == b"close":
+            elif name == b"connection" and value.lower() == b"close":
                 self.keep_alive = False
                 says_close = True
-            lines.append(b"%s: %s\r\n" % field)
-        if not self.keep_alive and not says_close:
-            lines.append(b"connection: close\r\n")
+        own = b"" if self.keep_alive or says_close else b"connection: close\r\n"
         if self._is_chunked is None and not self._is_head_request and status not in _BODILESS:
-            lines += self._begin_unmeasured()
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
-            raise RuntimeError("a header field has a line break")
+            own += self._begin_unmeasured()
+        try:
+            head = b"%b%b%b\r\n" % (STATUS_LINE[status], section(headers), own)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from error
         self.response_started = True
         self.waiting_for_100_continue = False
-        return head + b"\r\n"
+        return head
 
-    def _begin_unmeasured(self) -> list[bytes]:
+    def _begin_unmeasured(self) -> bytes:
         """A body without a length begins; what the head says of it."""
         self._is_chunked = True
-        return [b"transfer-encoding: chunked\r\n"]
+        return b"transfer-encoding: chunked\r\n"
 
     def _write_body(self, body: bytes, *, more_body: bool) -> None:
         if self.response_complete:
@@ -313,10 +311,10 @@ class OldClientCycle(FrontDoorCycle):
         super().__init__(*arguments, **options)
         self._ends_by_close = False
 
-    def _begin_unmeasured(self) -> list[bytes]:
+    def _begin_unmeasured(self) -> bytes:
         self._is_chunked = False
         self._ends_by_close = True
-        return []
+        return b""
 
     def _count(self, body: bytes, *, more_body: bool) -> None:
         if not self._ends_by_close:

@@ -14,6 +14,8 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import orjson
+
 TAIL_BYTES = 4096
 _SLACK_BYTES = 32 * 1024
 _DECODER = json.JSONDecoder()
@@ -43,14 +45,16 @@ class Tail:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._kept: bytes | bytearray = b""  # one chunk as it is, or several in a buffer
 
     def append(self, chunk: bytes) -> None:
         """Take the next bytes of the body."""
         kept = self._kept
-        if len(chunk) >= TAIL_BYTES:
-            kept[:] = chunk[-TAIL_BYTES:]
+        if not kept or len(chunk) >= TAIL_BYTES:
+            self._kept = chunk[-TAIL_BYTES:]
             return
+        if isinstance(kept, bytes):
+            kept = self._kept = bytearray(kept)
         kept += chunk
         if len(kept) > _SLACK_BYTES:
             del kept[:-TAIL_BYTES]
@@ -116,6 +120,9 @@ def _object_after(tail: bytes, label: bytes) -> Mapping[str, object] | None:
     quotes would be escaped."""
     end = len(tail)
     while (at := tail.rfind(label, 0, end)) >= 0:
+        last = _last_object(tail, at + len(label))
+        if last is not None:
+            return last
         text = tail[at + len(label) :].decode("utf-8", "replace").lstrip()
         try:
             found, _ = _DECODER.raw_decode(text)
@@ -127,11 +134,22 @@ def _object_after(tail: bytes, label: bytes) -> Mapping[str, object] | None:
     return None
 
 
+def _last_object(tail: bytes, start: int) -> Mapping[str, object] | None:
+    """The object that begins there, if it is the last thing in that of its line, as usage mostly is."""
+    end = tail.find(b"\n", start)
+    text = tail[start:] if end < 0 else tail[start:end]
+    if not text.endswith(b"}}"):
+        return None
+    try:
+        found = orjson.loads(text[:-1])
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _count(fields: Mapping[str, object], name: str) -> int | None:
     value = fields.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None
-    return value
+    return value if type(value) is int and value >= 0 else None
 
 
 def _detail(usage: Mapping[str, object], name: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from router.headers import RawHeader
+from router.headers import RawHeader, section
 
 # Without a body these say nothing of its length.
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -16,13 +16,9 @@ def request_head(
     Raises:
         ValueError: a part has a line break or a space where none may stand.
     """
-    lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n".encode()]
-    lines += [b"%s: %s\r\n" % field for field in headers]
+    first = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n".encode()
+    if first.count(b"\n") != 2 or first.count(b"\r") != 2 or first.count(b" ") != 3:
+        raise ValueError("a method, a target or a host has a space or a line break")
     if body_bytes or method not in _BODILESS:
-        lines.append(b"Content-Length: %d\r\n" % body_bytes)
-    head = b"".join(lines)
-    if head.count(b"\n") != len(lines) + 1 or head.count(b"\r") != len(lines) + 1:
-        raise ValueError("a field of a request has a line break")
-    if " " in target or " " in method:
-        raise ValueError("a method or a target has a space")
-    return head + b"\r\n"
+        return b"%bContent-Length: %d\r\n\r\n" % (first + section(headers), body_bytes)
+    return first + section(headers) + b"\r\n"

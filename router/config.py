@@ -207,7 +207,7 @@ class RouterConfig(BaseSettings):
     """Everything that ``kvroute serve`` can be told.
 
     Attributes:
-        host: address of the data port; every address of the machine by default.
+        host: address of the data port; every IPv4 address of the machine by default, `::` for those of IPv6 too.
         port: of the data port; 0 lets the system choose.
         control_host: address of the control port; beyond loopback it needs ``control_token``.
         control_port: likewise.
@@ -324,11 +324,15 @@ class RouterConfig(BaseSettings):
         return found
 
 
+_EVERY_HOST = frozenset({"0.0.0.0", "::"})
+
+
 def _refuse_shared(addresses: Mapping[str, tuple[str, int]]) -> None:
     for (other, (other_host, other_port)), (name, (host, port)) in combinations(
         addresses.items(), 2
     ):
-        is_one_host = host == other_host or "0.0.0.0" in (host, other_host)
+        hosts = {host.strip("[]"), other_host.strip("[]")}
+        is_one_host = len(hosts) == 1 or not _EVERY_HOST.isdisjoint(hosts)
         if is_one_host and port == other_port != 0:
             raise ValueError(f"{name}_port: the {other} port is {port}, too")
 

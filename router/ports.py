@@ -26,7 +26,7 @@ class PortInUseError(Exception):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound, listening socket; port 0 lets the system choose.
+    """A bound, listening socket; port 0 lets the system choose, host ``::`` is every address, also of IPv4.
 
     Accepted connections inherit TCP_NODELAY. It is set here because asyncio sets it on sockets of explicit
     protocol TCP only, and without it short chunks on a kept connection wait 40 ms for an acknowledgement.
@@ -37,7 +37,10 @@ def listen(host: str, port: int) -> socket.socket:
     bare = host.strip("[]")
     family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     try:
-        listener = socket.create_server((bare, port), family=family, backlog=_BACKLOG)
+        is_dual = bare == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(
+            (bare, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
+        )
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:

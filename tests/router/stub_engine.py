@@ -45,7 +45,7 @@ class StubEngine:
     @property
     def name(self) -> str:
         """As the router calls it."""
-        return f"127.0.0.1:{self.worker.port}"
+        return f"{self.worker.host}:{self.worker.port}"
 
     @property
     def num_served(self) -> int:
@@ -61,6 +61,7 @@ async def stub_engine(
     kv_events: Mapping[str, object] | None = None,
     script: Script = answer_chat,
     tokenizes: bool = False,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[StubEngine]:
     """An engine with SGLang's information routes; ``tokenizes``: its script serves `/tokenize`, too."""
 
@@ -80,7 +81,7 @@ async def stub_engine(
         if "close" in map(str.lower, peer.request.values("connection")):  # as engines do
             peer.close()
 
-    async with stub_worker(serve) as worker:
+    async with stub_worker(serve, host) as worker:
         engine = StubEngine(worker)
         card = {"id": model, "object": "model", "root": model, "parent": None}
         info: dict[str, object] = {

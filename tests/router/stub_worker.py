@@ -61,6 +61,7 @@ class StubWorker:
 
     script: Script
     port: int = 0
+    host: str = "127.0.0.1"
     requests: list[StubRequest] = field(default_factory=list)
     num_accepts: int = 0
     num_abandoned: int = 0  # requests whose connection the router closed while the script ran
@@ -69,7 +70,7 @@ class StubWorker:
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -88,9 +89,9 @@ class StubWorker:
 
 
 @asynccontextmanager
-async def stub_worker(script: Script) -> AsyncIterator[StubWorker]:
-    """A listening worker."""
-    worker = StubWorker(script)
+async def stub_worker(script: Script, host: str = "127.0.0.1") -> AsyncIterator[StubWorker]:
+    """A listening worker; an address of IPv6 in brackets."""
+    worker = StubWorker(script, host=host)
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,7 +99,7 @@ async def stub_worker(script: Script) -> AsyncIterator[StubWorker]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, host.strip("[]"), 0)
     worker.port = server.sockets[0].getsockname()[1]
     try:
         yield worker

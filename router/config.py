@@ -44,8 +44,10 @@ from router.engine_rates import EngineRates
 from router.event_topics import tells_workers_apart
 from router.key_config import MAX_KEYS, ClientKeyEntry
 from router.key_file import all_keys
+from router.limits_config import Limits, Seconds, Timeouts
 from router.listener_tls import ListenerTls
 from router.prompt_config import PromptConfig
+from router.queue_config import QueueConfig
 from router.reach import ReachConfig
 from router.retry_config import RetryConfig
 from router.storage_config import StorageConfig
@@ -55,57 +57,11 @@ from scoring import PolicyName
 
 __all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
 
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Limits(_Section):
-    """How much the router takes on.
-
-    Attributes:
-        max_body_bytes: a longer request body is answered 413.
-        max_in_flight: requests being served; a further one is answered 429.
-        max_connections: of clients to each port; further ones are answered 503.
-        max_workers: a further one is refused, in this file and on the control port.
-        max_attempts: workers that one request is sent to before its error is passed on.
-        max_claims: blocks that the index keeps, each counted once a rank and tier; the oldest go. Each
-            takes 180 to 300 bytes.
-    """
-
-    max_body_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 64 * 1024 * 1024
-    max_in_flight: Annotated[int, Field(ge=1)] = 4096
-    max_connections: Annotated[int, Field(ge=1)] = 16_384
-    max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1024
-    max_attempts: Annotated[int, Field(ge=1, le=16)] = 3
-    max_claims: Annotated[int, Field(ge=1_000, le=1_000_000_000)] = 10_000_000
-
-
-class Timeouts(_Section):
-    """Seconds. Nothing bounds a live answer as a whole: ``idle_s`` bounds silence between its chunks.
-
-    Attributes:
-        connect_s: to connect to a worker.
-        first_byte_s: until the first byte of a worker's answer.
-        idle_s: of silence within an answer.
-        client_head_s: until a client has sent the head of a request; then 408.
-        client_body_s: within which a client must send 4 KiB more of a body, or its end; then 408.
-        client_read_s: within which a client must read some of an answer that waits for it.
-        keep_alive_s: that an idle client connection is kept.
-        probe_s: of each of the router's own calls to a worker, probes of its health apart.
-    """
-
-    connect_s: Seconds = 5.0
-    first_byte_s: Seconds = 600.0
-    idle_s: Seconds = 300.0
-    client_head_s: Seconds = 15.0
-    client_body_s: Seconds = 30.0
-    client_read_s: Seconds = 300.0
-    keep_alive_s: Seconds = 75.0
-    probe_s: Seconds = 5.0
 
 
 class Health(_Section):
@@ -234,6 +190,7 @@ class RouterConfig(BaseSettings):
         worker_tls: whom the router trusts at `https`, siblings too, and who it says that it is.
         engine: rates that the cost is made of.
         storage: what is believed of storage that workers share.
+        queue: how many requests each rank is given at once, and how further ones wait.
         names_worker: tell clients in headers which rank served them.
         log_level: the least serious that is logged.
     """
@@ -271,6 +228,7 @@ class RouterConfig(BaseSettings):
     engine: EngineRates = EngineRates()
     storage: StorageConfig = StorageConfig()
     names_worker: bool = True
+    queue: QueueConfig = QueueConfig()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     health: Health = Health()

@@ -27,6 +27,7 @@ from router.key_metrics import key_metrics
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
 from router.port_metrics import port_metrics, reach_metric
+from router.queue_metrics import queue_metrics
 from router.reach import Reach
 from router.registry import Registry
 from router.relay_metrics import relay_metrics
@@ -37,6 +38,7 @@ from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
 from router.upstream import Upstream
 from router.tokenizer_findings import tokenizer_findings
+from router.waiting_queue import WaitingQueue
 from router.worker_record import WorkerState
 from scoring import Planner
 
@@ -69,6 +71,7 @@ class MetricSources:
     reach: Reach | None = None
     upstream: Upstream | None = None
     retries: RetryBudget = field(default_factory=RetryBudget)
+    queue: WaitingQueue = field(default_factory=WaitingQueue)
     intruders: Counter[Intruder] = field(default_factory=Counter)
 
 
@@ -230,6 +233,7 @@ class RouterCollector(Collector):
         )
         yield from engine_reuse(records)
         loads = self._sources.planner.rank_loads(self._sources.clock())
+        yield from queue_metrics(self._sources.queue, loads)
         in_flight = [((one.rank.worker, str(one.rank.dp_rank)), one.in_flight) for one in loads]
         yield gauges(
             "rank_in_flight", "Requests booked on a rank.", ("worker", "dp_rank"), in_flight

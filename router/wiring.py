@@ -76,6 +76,7 @@ from router.tokenize_route import TokenizeRoute, open_tokenize_route
 from router.tokenizer_proof import Prover
 from router.trials import Trials
 from router.upstream import Upstream, open_upstream
+from router.waiting_queue import WaitingQueue
 from router.watcher import Watcher, WatchTimes
 from scoring import Planner, PlannerLimits
 
@@ -107,7 +108,8 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
     async with AsyncExitStack() as stack:
         allowed, hops = reach(config), new_hops()
         index, intake, subscriber = _events(config, allowed, stack)
-        planner = _planner(config, index)
+        planner, queue = _planner(config, index), WaitingQueue(config.queue.limits())
+        planner.bound(config.queue.capacity(), queue)
         memo = TokenMemo(TableLimits(config.prompts.memo_bytes))
         shelf, counters, outages = _shelf(config, memo), DataCounters(), Outages()
         bootstrap = _bootstrap(config, Heirs(index, intake, subscriber))
@@ -138,6 +140,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             outages=outages,
             hops=hops,
             retries=retries,
+            queue=queue,
         )
         speaking = config.storage.sources()
         takeovers = PoolTakeovers(subscriber, bootstrap, index, speaking.values())
@@ -172,6 +175,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             reach=allowed,
             upstream=upstream,
             retries=retries,
+            queue=queue,
         )
         control = ControlParts(
             fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
@@ -307,7 +311,8 @@ def _registry(config: RouterConfig, brains: Brains, outages: Outages) -> Registr
     now = time.monotonic()
     for entry in config.workers:
         worker, named = WorkerId(entry.worker), entry.named_events()
-        registry.add(worker, entry.url, now, named, entry.named_pool())
+        pool, bound = entry.named_pool(), entry.max_in_flight
+        registry.add(worker, entry.url, now, named, pool, bound)
     return registry
 
 

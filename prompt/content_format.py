@@ -5,14 +5,17 @@ parts, any other takes a string. The answer must be theirs, not a better one, si
 Names are followed through assignments, filters, tests and slices, but not into macros, and scopes are
 not told apart.
 
-Source: vLLM 0.32. SGLang looks for a loop over the content of ``message``, ``msg`` or ``m``, and takes any
-template that mentions image, audio, video or vision for one that wants parts.
+Source: vLLM 0.32. SGLang (0.5.17 to 0.5.23) looks for a loop over the content of ``message``, ``msg`` or ``m``, and
+takes any template that mentions image, audio, video or vision for one that wants parts.
 """
 
 from collections.abc import Set
 from enum import StrEnum
 
 from jinja2 import nodes
+
+_OF_MEDIA = ("image", "audio", "video", "vision")
+_SGLANGS_ITEMS = frozenset({"message", "msg", "m"})
 
 
 class ContentFormat(StrEnum):
@@ -32,6 +35,15 @@ def content_format(tree: nodes.Template) -> ContentFormat:
         if isinstance(loop.target, nodes.Name) and _is_name(_peel(loop.iter), lists)
     }
     has_content_loop = any(_is_content(_peel(loop.iter), items) for loop in loops)
+    return ContentFormat.PARTS if has_content_loop else ContentFormat.STRING
+
+
+def sglang_content_format(source: str, tree: nodes.Template) -> ContentFormat:
+    """The form that SGLang finds it to want; O(tree)."""
+    if any(word in source for word in _OF_MEDIA):
+        return ContentFormat.PARTS
+    loops = tree.find_all(nodes.For)
+    has_content_loop = any(_is_content(_peel(loop.iter), _SGLANGS_ITEMS) for loop in loops)
     return ContentFormat.PARTS if has_content_loop else ContentFormat.STRING
 
 

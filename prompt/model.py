@@ -190,7 +190,7 @@ class PromptModel:
         return self._chat_tokens(chat.body)
 
     def _chat_tokens(self, body: Mapping[str, object]) -> PromptTokens:
-        if self._takes_plain_chats_only and not is_plain(body):
+        if self._takes_plain_chats_only and not self._is_alike(body):
             return self._tokens_before_item(body)
         ids = transferred_ids(body)
         if ids is not None:
@@ -207,6 +207,13 @@ class PromptModel:
         return PromptTokens(
             tokens, (rendered - begin) // 1000, (self._clock_ns() - rendered) // 1000
         )
+
+    def _is_alike(self, body: Mapping[str, object]) -> bool:
+        """Whether every engine renders the chat alike."""
+        if not is_plain(body):
+            return False
+        messages = body["messages"]
+        return isinstance(messages, list) and self._template_of(body).is_alike(messages)
 
     def _tokens_before_item(self, body: Mapping[str, object]) -> PromptTokens:
         """Those that come before the first item that is not text, whatever it is."""

@@ -12,7 +12,7 @@ outgrows its limit. At a limit the chat has no tokens (``too_long``) and is rout
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, NoReturn
@@ -23,7 +23,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from prompt.content_format import content_format
+from prompt.content_format import ContentFormat, content_format, sglang_content_format
 from prompt.conversation import Conversation, Message, read_conversation
 from prompt.errors import NoTokensError, NoTokensReason
 from prompt.first_item import find_first_item, with_item
@@ -42,6 +42,10 @@ _TEMPLATE_FAULTS = (
 )
 
 
+_PROBES: tuple[Mapping[str, object], ...] = tuple(
+    {"messages": [{"role": role, "content": f" {role}\n is heard "} for role in roles]}
+    for roles in (("system", "user"), ("user",), ("user", "assistant", "user"))
+)
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 
 
@@ -89,14 +93,32 @@ class ChatTemplate:
         """
         environment = _environment(clock)
         self._template = environment.from_string(source)
-        self._content_format = content_format(environment.parse(source))
-        self._knows_developer = "developer" in source
+        tree = environment.parse(source)
+        self._content_format = content_format(tree)
+        self._knows_developer = '"developer"' in source or "'developer'" in source
         constants = {**special_tokens, "documents": None}
         self._template.globals = dict(
             self._template.globals
         )  # a chain of maps is slow to go through
         self._constants = {**self._template.globals, **constants}
         self._limits = limits
+        is_strings = self._content_format is ContentFormat.STRING
+        is_agreed = self._content_format is sglang_content_format(source, tree)
+        is_either = (is_strings and is_agreed) or self._takes_either_form()
+        self._strings_are_alike = is_strings or is_either
+        self._lists_are_alike = is_agreed or is_either
+
+    def is_alike(self, messages: Sequence[object]) -> bool:
+        """Whether plain messages look alike in the forms in which different engines hand them over: vLLM in the one
+        that the template wants, SGLang strings as strings and lists in the one that it takes to be wanted.
+        O(messages), mostly O(1)."""
+        if self._strings_are_alike and self._lists_are_alike:
+            return True
+        contents = [one.get("content") for one in messages if isinstance(one, Mapping)]
+        return all(
+            self._lists_are_alike if isinstance(one, list) else self._strings_are_alike
+            for one in contents
+        )
 
     def render(self, body: Mapping[str, object]) -> str:
         """The prompt text of a chat body; O(text).
@@ -129,7 +151,21 @@ class ChatTemplate:
         marked = self._text(conversation, conversation.messages)
         whole = self._text(conversation, with_item(conversation.messages, item.kind))
         length = common_length(marked, whole)
-        return BeforeItem(whole[:length], whole, item.is_plain)
+        marked_ones = item.body["messages"]
+        is_alike = isinstance(marked_ones, list) and self.is_alike(marked_ones)
+        return BeforeItem(whole[:length], whole, item.is_plain and is_alike)
+
+    def _takes_either_form(self) -> bool:
+        """Whether messages look alike as strings and as parts: a few short chats are rendered in both forms."""
+        rendered = [[self._or_none(chat, form) for form in ContentFormat] for chat in _PROBES]
+        return all(one == other for one, other in rendered) and any(map(any, rendered))
+
+    def _or_none(self, chat: Mapping[str, object], form: ContentFormat) -> str | None:
+        conversation = read_conversation(chat, form, knows_developer=True)
+        try:
+            return self._text(conversation, conversation.messages)
+        except NoTokensError:
+            return None
 
     def _check_size(self, conversation: Conversation) -> None:
         limits = self._limits

@@ -1,7 +1,7 @@
 import pytest
 from jinja2 import Environment
 
-from prompt.content_format import ContentFormat, content_format
+from prompt.content_format import ContentFormat, content_format, sglang_content_format
 
 STRING, PARTS = ContentFormat.STRING, ContentFormat.PARTS
 
@@ -25,3 +25,26 @@ STRING, PARTS = ContentFormat.STRING, ContentFormat.PARTS
 )  # fmt: skip
 def test_form_is_told_from_the_loops(source: str, wanted: ContentFormat) -> None:
     assert content_format(Environment(autoescape=True).parse(source)) is wanted
+
+
+LOOP = (
+    "{%% for %s in messages %%}{%% for p in %s.content %%}{{ p.text }}{%% endfor %%}{%% endfor %%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("", STRING),
+        (LOOP % ("message", "message"), PARTS),
+        (LOOP % ("msg", "msg"), PARTS),
+        (LOOP % ("m", "m"), PARTS),
+        (LOOP % ("one", "one"), STRING),
+        ("{% for message in others %}{% for p in message['content'][1:] %}{% endfor %}{% endfor %}", PARTS),
+        ("{% for message in messages %}{{ message.content }}{% endfor %}", STRING),
+        ("{# reads no image #}{% for message in messages %}{{ message.content }}{% endfor %}", PARTS),
+        ("{{ 'supervision' }}", PARTS),
+    ],
+)  # fmt: skip
+def test_the_form_that_sglang_finds(source: str, wanted: ContentFormat) -> None:
+    assert sglang_content_format(source, Environment(autoescape=True).parse(source)) is wanted

@@ -208,3 +208,16 @@ def test_what_engines_render_differently_has_no_tokens_where_both_serve_the_mode
         assert both.prompt_tokens(view).tokens == MODEL.prompt_tokens(view).tokens
     assert MODEL.for_engines({EngineKind.VLLM, EngineKind.UNKNOWN}) is MODEL
     assert ids(Api.CHAT, messages=one) == ids(Api.CHAT, messages=HI)
+
+
+def test_strings_for_a_template_of_parts_are_not_known_where_sglang_serves_it(
+    tmp_path: Path,
+) -> None:
+    loop = "{% for message in messages %}{% for p in message.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    model = PromptModel.load(directory_with(tmp_path, {"chat_template": loop}))
+    sglang = model.for_engines({EngineKind.SGLANG})
+    parts = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    for one, messages in ((model, HI), (model, parts), (sglang, parts)):
+        view = view_request(Api.CHAT, json.dumps({"messages": messages}).encode())
+        assert unpack_tokens(one.prompt_tokens(view).tokens) == plain("hi")
+    assert why_not(Api.CHAT, sglang, messages=HI) is NoTokensReason.UNSUPPORTED_CONTENT

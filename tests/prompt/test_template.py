@@ -72,7 +72,9 @@ def test_content_comes_in_the_form_that_the_template_loops_over() -> None:
 def test_developer_is_kept_where_the_template_mentions_it() -> None:
     developer = {"role": "developer", "content": "d"}
     assert render(CHATML, HI, developer) == "<|system|>d<|end|><|user|>hi<|end|><|assistant|>"
-    assert "<|developer|>d" in render(CHATML + "{# developer #}", HI, developer)
+    assert "<|system|>d" in render(CHATML + "{# developer #}", HI, developer)
+    for mention in ("'developer'", '"developer"'):
+        assert "<|developer|>d" in render(f"{CHATML}{{# {mention} #}}", HI, developer)
 
 
 @pytest.mark.parametrize(
@@ -163,3 +165,35 @@ def test_size_is_limited_before_and_during_rendering(
 def test_a_source_that_is_no_template_is_refused() -> None:
     with pytest.raises(TemplateSyntaxError):
         ChatTemplate("{% for m in %}", {})
+
+
+PLAIN = "{% for message in messages %}{{ message.role + message.content }}{% endfor %}"
+LOOPS = "{% for message in messages %}{% for p in message.content %}{{ p.text }}{% endfor %}{% endfor %}"
+EITHER = (
+    "{% for message in messages %}{% if message.content is string %}{{ message.content }}"
+    "{% else %}{% for p in message.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}"
+)
+TRIMS = EITHER.replace("{{ message.content }}", "{{ message.content | trim }}")
+UNHEARD = LOOPS.replace("message", "one").replace("ones", "messages")
+STRINGS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]
+LISTS = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+
+
+@pytest.mark.parametrize(
+    ("source", "strings", "lists"),
+    [
+        (PLAIN, True, True),
+        (EITHER, True, True),
+        (LOOPS, False, True),  # SGLang hands it strings as they are
+        (TRIMS, False, True),
+        (f"{PLAIN}{{# image #}}", True, False),  # and lists to what mentions images
+        (UNHEARD, False, False),  # it sees no loop where the name is one of its own
+        (f"{EITHER}{{# video #}}", True, True),
+        ("{{ raise_exception('never') }}{# audio #}", True, False),
+    ],
+)
+def test_whether_engines_hand_over_the_same(source: str, *, strings: bool, lists: bool) -> None:
+    template = ChatTemplate(source, {})
+    assert template.is_alike(STRINGS) is strings
+    assert template.is_alike(LISTS) is lists
+    assert template.is_alike([*STRINGS, *LISTS]) is (strings and lists)

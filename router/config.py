@@ -333,7 +333,8 @@ def load_config(
         merged: RouterConfig = Sources(**given)
     except ValidationError as error:
         words = FaultWords(RouterConfig, path, contents, frozenset(given), set_by(environ))
-        raise ConfigError("; ".join(map(words.of, error.errors()))) from error
+        told = "; ".join(map(words.of, error.errors()))
+        raise ConfigError(told) from None  # the library's words repeat secrets
     return merged
 
 

@@ -83,7 +83,8 @@ def all_keys(others: Sequence[ClientKeyEntry], path: Path | None) -> tuple[Clien
     except ConfigError as error:
         raise ValueError(f"keys_file: {error}") from error
     except ValidationError as error:
-        raise ValueError(f"keys_file: {path}: {first_fault(error, 'the whole')}") from error
+        told = f"keys_file: {path}: {first_fault(error, 'the whole')}"
+        raise ValueError(told) from None  # the library's words repeat what was given
     entries = (*others, *found)
     if len(entries) > MAX_KEYS:
         raise ValueError(

@@ -7,6 +7,9 @@ from router.forward import Forward
 from router.prompt_reader import ReadRequest
 from router.tenant_salt import FIELD, UnsaltableError
 
+# Of SGLang's requests, each a name or a list of such beside a batch; elsewhere an adapter is named as a model.
+_ADAPTERS = frozenset({"lora_path", "lora_name", "lora_id"})
+
 
 def keyed(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
     """The request as it goes on for this key.
@@ -36,6 +39,11 @@ def _check_model(read: ReadRequest, key: ClientKey) -> None:
         raise key.forbidden("the request names no model, and this key may not use all", "model")
     if read.view.model not in key.models:
         raise key.forbidden(f"this key may not use the model {read.view.model!r}", "model")
+    for field in _ADAPTERS & read.view.body.keys():
+        given = read.view.body[field]
+        for adapter in given if isinstance(given, list) else [given]:
+            if adapter and not (isinstance(adapter, str) and adapter in key.models):
+                raise key.forbidden(f"this key may not use the adapter {adapter!r}", field)
 
 
 def _salted(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:

@@ -229,3 +229,28 @@ async def test_decisions_bear_the_name_of_the_key() -> None:
             await ask(door, headers=[bearer("a")])
             assert [request.client for request in door.brain.requests] == [None]
             assert worker.requests[-1].values("authorization") == ["Bearer key-a"]
+
+
+@pytest.mark.parametrize("field", ["lora_path", "lora_name", "lora_id"])
+async def test_a_key_is_limited_to_its_models_by_whatever_field_they_are_named(field: str) -> None:
+    keys = ClientKeys([entry(models=["m", "mine"]), entry("b")])
+    async with stub_worker(OK) as worker, front_door(worker.url, keys=keys) as door:
+        for given, status in (
+            ("mine", 200),
+            (None, 200),
+            ("", 200),
+            (["mine", None], 200),
+            ("theirs", 403),
+            (["mine", "theirs"], 403),
+            ([["mine"]], 403),
+            ({"mine": "mine"}, 403),
+            (7, 403),
+        ):
+            body = json.dumps({"model": "m", "messages": [], field: given}).encode()
+            for target in ("/v1/chat/completions", "/generate", "/v1/embeddings"):
+                headers = [bearer("a"), ("Content-Type", "application/json")]
+                answer = await ask(door, "POST", target, headers, body)
+                assert answer.status == status, (given, target)
+                if status == 403:
+                    assert json.loads(answer.body)["error"]["param"] == field
+                assert (await ask(door, "POST", target, [bearer("b")], body)).status == 200

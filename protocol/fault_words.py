@@ -5,13 +5,14 @@
 The value is shown where it is short and can hold no secret.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 _MAX_SHOWN = 80
-_SECRET = ("token", "keys", "sha256", "salt")  # ends of the names of fields
+_SECRET = ("token", "keys", "sha256", "salt", "bootstrap")  # ends of the names of fields
+_CREDENTIALS = ("@", "token", "key=", "secret", "password")
 _WORDS = {
     "missing": "required",
     "greater_than": "above {gt}",
@@ -81,15 +82,19 @@ def _number(value: object) -> object:
 
 def _shown(error: Mapping[str, Any]) -> str:
     """The value as it was given; empty where it is no scalar, or may be a secret."""
-    name = str(error["loc"][-1]) if error["loc"] else ""
-    return "" if name.endswith(_SECRET) else shown(error.get("input"))
+    return "" if is_secret(error["loc"]) else shown(error.get("input"))
+
+
+def is_secret(path: Iterable[object]) -> bool:
+    """May what stands at the path of a field, or within it, be a secret?"""
+    return any(str(name).endswith(_SECRET) for name in path)
 
 
 def shown(value: object) -> str:
     """A value on one line, cut where it is long; empty where it is no scalar or may hold credentials."""
     if not isinstance(value, str | int | float):
         return ""
-    if isinstance(value, str) and ("@" in value or "token" in value.lower()):
+    if isinstance(value, str) and any(mark in value.lower() for mark in _CREDENTIALS):
         return ""
     text = ascii(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from protocol.fault_words import fault_words
+from protocol.fault_words import fault_words, is_secret
 
 _Path = Sequence[int | str]
 
@@ -36,10 +36,12 @@ class FaultWords:
     def of(self, error: Mapping[str, Any]) -> str:
         """The fault in a sentence, from one of a ``ValidationError``'s errors."""
         where: _Path = error["loc"]
-        text = fault_words(error)
+        text, is_shown = fault_words(error), True
         if error["type"] == "extra_forbidden":
-            text = "unknown field" + _hint(str(where[-1]), _names(self.model, where[:-1]))
-        path = ".".join(map(str, where))
+            hint = _hint(str(where[-1]), _names(self.model, where[:-1]))
+            text = f"unknown field{hint}"
+            is_shown = bool(hint) or not is_secret(where[:-1])
+        path = ".".join(map(str, where if is_shown else where[:-1]))
         said = where[:-1] if error["type"] == "missing" else where
         return ": ".join(filter(None, (self._source(said), path, text)))
 

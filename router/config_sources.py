@@ -17,7 +17,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from protocol.fault_words import shown
+from protocol.fault_words import is_secret, shown
 from router.causes import cause_of
 
 _PREFIX = "KVROUTE_"
@@ -56,7 +56,8 @@ class EnvironmentVariables(EnvSettingsSource):
         try:
             return super().__call__()
         except SettingsError as error:
-            raise ConfigError(self._undecoded(str(error))) from error
+            told = self._undecoded(str(error))
+            raise ConfigError(told) from None  # the library's words repeat secrets
 
     def _undecoded(self, text: str) -> str:
         """Which variable it is that does not parse; pydantic names the field of the first level."""
@@ -65,7 +66,7 @@ class EnvironmentVariables(EnvSettingsSource):
         for name, value in self.env_vars.items():
             is_field = name == head or name.startswith(head + _DELIMITER)
             if is_field and value and not _is_json(value):
-                given = shown(value)
+                given = "" if is_secret([head]) else shown(value)
                 text = "a section or a list is written as JSON, or a variable a field"
                 return f"{name.upper()}: {text}" + (f" (given: {given})" if given else "")
         return text

@@ -53,6 +53,23 @@ def test_words(given: dict[str, object], words: str) -> None:
     assert fault_words(raised.value.errors()[0]) == words
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("keys", 0), "kvr-1"),
+        (("keys", 0, "name"), "kvr-1 "),
+        (("keys", 3, "models"), "kvr-1"),
+        (("bootstrap",), "kvr-1"),
+        (("control_token",), "kvr-1"),
+        (("workers", 0, "url"), "http://h/?api_key=kvr-1"),
+        (("workers", 0, "url"), "http://u:kvr-1@h"),
+    ],
+)
+def test_what_may_be_a_secret_is_not_shown(path: tuple[object, ...], value: str) -> None:
+    error = {"type": "list_type", "loc": path, "input": value, "msg": "Input should be a list"}
+    assert fault_words(error) == "a list"
+
+
 def test_what_is_shown_is_short_printable_and_no_secret() -> None:
     assert shown("a\x1b[1m\n" + "b" * 200) == r"'a\x1b[1m\n" + "b" * 69 + "…"
     assert shown("http://user:key@host") == ""

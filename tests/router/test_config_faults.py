@@ -33,6 +33,15 @@ CASES = [
     ("host: 5", {}, {}, "{file}: host: a text (given: 5)"),
     ("port: 5", {"control_port": 5}, {}, "control_port: the data port is 5, too"),
     ("control_host: 0.0.0.0", {}, {}, "control_token: required"),
+    ("keys: [kvr-secret]", {}, {}, "{file}: keys.0: an object of fields"),
+    ("keys: [{kvr-secret: 1}]", {}, {}, "{file}: keys.0.name: required"),
+    ("keys: [{name: kvr secret}]", {}, {}, "{file}: keys.0.name: of the form"),
+    ("port: 80", {}, {"KVROUTE_KEYS": "kvr-secret,kvr-secret2"}, "KVROUTE_KEYS: keys.0: an object of fields"),
+    ("port: 80", {}, {"KVROUTE_KEYS": "[kvr-secret"}, "KVROUTE_KEYS: keys: "),
+    ("port: 80", {}, {"KVROUTE_BOOTSTRAP": "secret"}, "KVROUTE_BOOTSTRAP: a section or a list"),
+    ("bootstrap: secret", {}, {}, "{file}: bootstrap: an object of fields"),
+    ("worker_token: [secret]", {}, {}, "{file}: worker_token: a text"),
+    ('workers: ["http://w/?api_key=secret"]', {}, {}, "workers.0.url: a worker's URL has no credentials"),
 ]  # fmt: skip
 
 
@@ -46,7 +55,7 @@ def test_words(
         load_config(file, flags, environ)
     assert str(raised.value).startswith(words.format(file=file))
     for ours_only in ("Input should", "Value error", "12345", "secret"):
-        assert ours_only not in str(raised.value)
+        assert ours_only not in str(raised.value).replace(str(file), "")
     assert "\n" not in str(raised.value)
     assert ("did you mean" in str(raised.value)) == ("did you mean" in words)
 

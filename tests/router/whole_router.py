@@ -60,8 +60,10 @@ class WholeRouter:
     async def ready(self) -> None:
         """Wait until it is."""
         async with asyncio.timeout(10):
-            while (await self.data.get("/ready")).status_code != 200:  # noqa: ASYNC110
+            while not self.task.done() and (await self.data.get("/ready")).status_code != 200:
                 await asyncio.sleep(0.01)
+        if self.task.done():
+            await self.task
 
     async def ask(self, path: str = CHAT, **more: object) -> httpx.Response:
         """One request, not streamed."""

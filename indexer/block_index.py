@@ -23,6 +23,7 @@ from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.mask_runs import MaskRuns
 from indexer.prefix_walk import PrefixWalk, Run, SharedBits, with_shared
 from indexer.retired_slots import RetiredSlots
+from indexer.segments import MIN_BLOCKS, Segment, segment
 from indexer.slot_bits import SLOT, STRIDE
 from protocol import BlockKey, KeySpace
 
@@ -141,8 +142,8 @@ class BlockIndex:
                 masks = self._numbered[number].masks
             key = ref & KEY_MASK if number else ref
             old = masks.get(key, 0)
-            if old != last_old:
-                last_old, last_new = old, self._intern((old & ~dropped) | added)
+            if old is not last_old:
+                last_old, last_new = old, self._changed(old, (old & ~dropped) | added)
                 last_bits, is_met = old >> shift & SLOT, old & watched != 0
             if is_met:
                 met.append((ref, last_bits))
@@ -162,10 +163,14 @@ class BlockIndex:
         keys = [ref & KEY_MASK for ref in refs] if space.number else refs
         added, dropped = bits << slot * STRIDE, cleared << slot * STRIDE
         masks, start = space.masks, 0
-        for end, old in list(MaskRuns(masks.get, keys, self, self.version)):
+        for end, old in list(MaskRuns(masks, keys, self, self.version)):
             new = (old & ~dropped) | added
             if new != old:
-                masks.update(dict.fromkeys(keys[start:end], self._intern(new)))
+                same = keys[start:end]
+                mask = self._changed(old, new)
+                if end - start >= MIN_BLOCKS:
+                    mask = segment(new, same)
+                masks.update(dict.fromkeys(same, mask))
             start = end
 
     def release(self, refs: Sequence[Ref], slot: int, bits: int) -> list[tuple[Ref, int]]:
@@ -193,8 +198,8 @@ class BlockIndex:
                 masks = space.masks
             key = ref & KEY_MASK if number else ref
             old = masks[key]
-            if old != last_old:
-                last_old, last_new = old, self._intern(old & kept)
+            if old is not last_old:
+                last_old, last_new = old, self._changed(old, old & kept)
             if old & watched:
                 met.append((ref, old >> shift & SLOT))
             if last_new:
@@ -215,8 +220,8 @@ class BlockIndex:
             old = 0 if space is None else space.masks.get(key, 0)
             if space is None or old == old & kept:
                 continue
-            if old != last_old:
-                last_old, last_new = old, self._intern(old & kept)
+            if old is not last_old:
+                last_old, last_new = old, self._changed(old, old & kept)
             if last_new:
                 space.masks[key] = last_new
             else:
@@ -225,7 +230,7 @@ class BlockIndex:
 
     def runs(self, space: Space, keys: Sequence[BlockKey]) -> MaskRuns:
         """The masks of ``keys``, which are to be read before the index changes."""
-        return MaskRuns(space.masks.get, keys, self, self.version)
+        return MaskRuns(space.masks, keys, self, self.version)
 
     def is_current(self, runs: MaskRuns) -> bool:
         """Whether they were made by this index, and it has not changed since."""
@@ -314,9 +319,22 @@ class BlockIndex:
             assert self._numbered[space.number] is space
             assert space.key_space == key_space
             assert space.masks, f"empty space: {key_space}"
+            segments: set[Segment] = set()
             for key, mask in space.masks.items():
                 assert mask > 0, f"node without a holder: {key}"
                 assert mask & ~live == 0, f"bits of a free slot: {key} {mask:b}"
+                if type(mask) is Segment and mask.keys:
+                    segments.add(mask)
+            for one in segments:
+                assert all(space.masks.get(key) is one for key in one.keys), "a broken segment"
+
+    def _changed(self, old: int, new: int) -> int:
+        """The mask of a block that had ``old`` and is given ``new``: the old one itself where they are equal."""
+        if new == old:
+            return old
+        if type(old) is Segment:
+            old.dissolve()
+        return self._intern(new)
 
     def _intern(self, mask: int) -> int:
         if len(self._interned) >= _MAX_INTERNED:

@@ -8,10 +8,11 @@ whoever asks about it costs the number of runs. Only the first to ask reads bloc
 it asks: what nobody holds is not read to its end.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple, TypeVar
 
+from indexer.segments import MIN_BLOCKS, Segment, num_shared, segment
 from indexer.slot_bits import SLOT, STRIDE
 
 Block = TypeVar("Block")
@@ -45,20 +46,20 @@ class MaskRuns:
     """Runs of a prompt's blocks. O(blocks) once, in all that is asked.
 
     Args:
-        get: the mask of a key, or a default.
+        masks: by key.
         keys: of the prompt's blocks.
-        index, version: what ``get`` reads; while it has that version, what was read is true.
+        index, version: whose masks they are; while it has that version, what was read is true.
     """
 
-    __slots__ = ("_get", "_keys", "_num_read", "_runs", "index", "version")
+    __slots__ = ("_keys", "_masks", "_num_read", "_runs", "index", "version")
 
     def __init__(
-        self, get: Callable[[int, int], int], keys: Sequence[int], index: object, version: int
+        self, masks: dict[int, int], keys: Sequence[int], index: object, version: int
     ) -> None:
         self.index = index
         self.version = version
-        self._get = get
-        self._keys = keys
+        self._masks = masks
+        self._keys = keys if isinstance(keys, list) else list(keys)
         self._runs: list[tuple[int, int]] = []
         self._num_read = 0
 
@@ -88,8 +89,38 @@ class MaskRuns:
     def _read(self) -> bool:
         """Read some blocks more; False where there are none."""
         begin = self._num_read
+        if begin == len(self._keys):
+            return False
+        mask = self._masks.get(self._keys[begin], 0)
+        if type(mask) is Segment and mask.keys:
+            self._read_segment(mask)
+        else:
+            self._read_blocks(begin)
+        return True
+
+    def _read_segment(self, mask: Segment) -> None:
+        """The next block lies in a segment: take what of it follows."""
+        begin = self._num_read
+        place = 0 if mask.keys[0] == self._keys[begin] else mask.keys.index(self._keys[begin])
+        self._num_read += num_shared(self._keys, begin, mask.keys, place)
+        self._runs.append((self._num_read, mask))
+
+    def _read_blocks(self, begin: int) -> None:
+        """Look some blocks up, up to the next segment."""
         part = self._keys[begin : begin + _READ_AT_ONCE]
-        for mask, alike in groupby(map(self._get, part, repeat(0))):
-            self._num_read += len(list(alike))
-            self._runs.append((self._num_read, mask))
-        return bool(part)
+        for _, alike in groupby(map(self._masks.get, part, repeat(0)), id):
+            same = list(alike)
+            mask, start = same[0], self._num_read
+            if type(mask) is Segment and mask.keys:
+                return
+            end = self._num_read = start + len(same)
+            if mask and len(same) >= MIN_BLOCKS:
+                mask = self._segment(mask, start, end)
+            self._runs.append((end, mask))
+
+    def _segment(self, mask: int, start: int, end: int) -> Segment:
+        """A segment of blocks that have equal masks."""
+        keys = self._keys[start:end]
+        made = segment(mask, keys)
+        self._masks.update(dict.fromkeys(keys, made))
+        return made

@@ -23,6 +23,7 @@ from router.client_paths import is_for_clients
 from router.counters import DataCounters
 from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
+from router.everywhere import ask_everywhere, is_for_all
 from router.exchange import Exchange, is_unknown_model
 from router.forward import Forward
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
@@ -108,6 +109,12 @@ class DataApp:
             await self._answer_own(own, via_of(scope["headers"]), answer)
             return
         api = api_of_path(path)
+        if api is Api.OTHER:
+            models = None if key is None else key.models
+            own = own_answer(scope["method"], path, self._fleet, models)
+            if own is not None:
+                await self._answer_own(own, via_of(scope["headers"]), answer)
+                return
         counters = self.counters
         counters.in_flight += 1
         outcome: str | None = None
@@ -197,6 +204,10 @@ class DataApp:
             )
             if key is not None:
                 forward = keyed(forward, read, key)
+            if routed is Api.OTHER and is_for_all(scope["method"], scope["path"]):
+                urls = [spec.url for spec in self._fleet.specs()]
+                await ask_everywhere(self._relay, forward, urls, answer)
+                return
             record = record_of(scope)
             relay = self._relay if record is None else recorded(self._relay, record)
             await Exchange(relay, forward, answer).run()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import orjson
 
+from protocol import WorkerSpec
 from router.errors import ErrorKind, FrontDoorError
 from router.headers import RawHeader
 
@@ -24,7 +25,10 @@ class Readiness:
 
 
 class Fleet(Protocol):
-    """What the data port shows of the fleet."""
+    """What the data port knows of the fleet."""
+
+    def specs(self) -> Sequence[WorkerSpec]:
+        """Every worker that has been learned."""
 
     def readiness(self) -> Readiness:
         """For ``/ready``."""

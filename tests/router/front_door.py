@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir
-from protocol import Rank, WorkerId
+from protocol import Rank, WorkerId, WorkerSpec
 from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard, ConnectionLimits
 from router.cors import Cors
@@ -43,6 +43,11 @@ class StubFleet:
     cards: Sequence[Mapping[str, object]] = ({"id": "m", "object": "model"},)
     model: PromptModel | None = None
     names: Collection[str] | None = ("m",)
+    workers: Sequence[WorkerSpec] = ()
+
+    def specs(self) -> Sequence[WorkerSpec]:
+        """As set."""
+        return self.workers
 
     def readiness(self) -> Readiness:
         """As set."""
@@ -125,7 +130,8 @@ async def front_door(
     waiting = WaitingQueue(queue)
     brain = StubBrain({f"w{index}": url for index, url in enumerate(urls)}, dp_ranks)
     brain.capacity, brain.watch = capacity, waiting
-    fleet, counters, listener = StubFleet(), DataCounters(), Outcomes()
+    specs = [WorkerSpec(WorkerId(name), url, "m") for name, url in brain.urls.items()]
+    fleet, counters, listener = StubFleet(workers=specs), DataCounters(), Outcomes()
     with ThreadPoolExecutor(1) as executor:
         async with open_upstream(timeouts or UpstreamTimeouts()) as upstream:
             relay = Relay(

@@ -29,6 +29,7 @@ from pydantic_settings import (
 )
 
 from prompt import TokenizerChoice
+from router.access_log_config import AccessLogConfig
 from router.config_faults import FaultWords
 from router.config_sources import (
     ConfigError,
@@ -51,6 +52,7 @@ from router.queue_config import QueueConfig
 from router.reach import ReachConfig
 from router.retry_config import RetryConfig
 from router.storage_config import StorageConfig
+from router.tracing_config import TracingConfig
 from router.worker_entry import EventEndpoints, WorkerEntry, WorkerUrl
 from router.worker_tls import WorkerTls
 from scoring import PolicyName
@@ -192,6 +194,8 @@ class RouterConfig(BaseSettings):
         storage: what is believed of storage that workers share.
         queue: how many requests each rank is given at once, and how further ones wait.
         names_worker: tell clients in headers which rank served them.
+        access_log: a line for each request.
+        tracing: spans of requests for OpenTelemetry.
         log_level: the least serious that is logged.
     """
 
@@ -237,6 +241,8 @@ class RouterConfig(BaseSettings):
     ready: Ready = Ready()
     bootstrap: BootstrapConfig = BootstrapConfig()
     drain: Drain = Drain()
+    access_log: AccessLogConfig = AccessLogConfig()
+    tracing: TracingConfig = TracingConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")

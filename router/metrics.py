@@ -16,6 +16,7 @@ from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from prompt import TokenMemo
+from router.breaker import BreakerState
 from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard
 from router.control_guard import Intruder
@@ -36,9 +37,10 @@ from router.server_certificate import ServerCertificate
 from router.shelf import PromptShelf
 from router.stream_metrics import socket_metrics, stream_metrics
 from router.ticker import Ticker
-from router.upstream import Upstream
 from router.tokenizer_findings import tokenizer_findings
+from router.upstream import Upstream
 from router.waiting_queue import WaitingQueue
+from router.watching import Watching
 from router.worker_record import WorkerState
 from scoring import Planner
 
@@ -72,6 +74,7 @@ class MetricSources:
     upstream: Upstream | None = None
     retries: RetryBudget = field(default_factory=RetryBudget)
     queue: WaitingQueue = field(default_factory=WaitingQueue)
+    watching: Watching = field(default_factory=Watching)
     intruders: Counter[Intruder] = field(default_factory=Counter)
 
 
@@ -93,10 +96,9 @@ class RouterCollector(Collector):
         """
         sources, now = self._sources, self._sources.clock()
         keys = key_metrics(sources.keys, sources.key_file)
-        to_workers = relay_metrics(
-            sources.upstream, sources.retries, sources.data.in_flight, now
-        )
-        small = [*self._data(), *to_workers, *self._planner(), *self._memo(), *keys]
+        watching = sources.watching.metrics()
+        to_workers = relay_metrics(sources.upstream, sources.retries, sources.data.in_flight, now)
+        small = [*self._data(), *to_workers, *self._planner(), *self._memo(), *keys, *watching]
         yield lambda: small
         workers = list(self._workers())
         yield lambda: workers
@@ -176,6 +178,10 @@ class RouterCollector(Collector):
         ttft = HistogramMetricFamily("kvroute_ttft_seconds", "Request to first byte of an answer.")
         ttft.add_metric((), data.ttft_s.cumulative(), data.ttft_s.total)
         yield ttft
+        text = "Time between two tokens of a stream: first content to end, by the tokens that the engine reported."
+        pace = HistogramMetricFamily("kvroute_time_per_output_token_seconds", text)
+        pace.add_metric((), data.token_s.cumulative(), data.token_s.total)
+        yield pace
 
     def _planner(self) -> Iterator[Metric]:
         counters = self._sources.planner.counters()
@@ -211,6 +217,13 @@ class RouterCollector(Collector):
             ("by",),
             blocks,
         )
+        text = (
+            "The same, each block by what a hit on its tier saves: 1 on GPU, by default 0.8 on host and 0.4 on storage. "
+            "Reported ones are taken to lie where they were matched, beyond that on GPU."
+        )
+        weights = {"matched": reuse.matched_weight, "reported": reuse.reported_weight}
+        by_source = [((by,), weight) for by, weight in weights.items()]
+        yield counter("reused_blocks_weighted", text, ("by",), by_source)
 
     def _workers(self) -> Iterator[Metric]:
         records = self._sources.registry.records()
@@ -220,6 +233,13 @@ class RouterCollector(Collector):
         yield gauges("workers", "Workers by state.", ("state",), by_one(states))
         opened = [((record.worker,), record.breaker.num_opened) for record in records]
         yield counter("breaker_opened", "Times a breaker opened.", ("worker",), opened)
+        stands = [
+            ((record.worker, state.value), float(record.breaker.state is state))
+            for record in records
+            for state in BreakerState
+        ]
+        text = "1 for the state that a breaker is in."
+        yield gauges("breaker_state", text, ("worker", "state"), stands)
         trials = [((record.worker,), record.breaker.num_trials) for record in records]
         meaning = "Requests let through to a worker whose breaker is open, for nobody else could take them."
         yield counter("breaker_trials", meaning, ("worker",), trials)

@@ -43,20 +43,21 @@ from router.data_app import DataApp, DataLimits
 from router.dialer import Dialer
 from router.engine_tokens import EngineTokens
 from router.file_limit import raise_file_limit, sockets_within
-from router.fleet_debug import FleetDebug
 from router.file_watch import FileWatch
+from router.fleet_debug import FleetDebug
 from router.front import (
     client_keys,
     front_of,
     key_file,
+    observed,
     server_certificates,
     watched_files,
 )
 from router.hang_up import HangUp
 from router.hops import Hops, new_hops
-from router.metrics import MetricSources
 from router.keepers import Keepers
 from router.made_ids import MadeIds
+from router.metrics import MetricSources
 from router.metrics_app import MetricsApp
 from router.outages import Outages
 from router.pool_sources import PoolSources
@@ -78,6 +79,7 @@ from router.trials import Trials
 from router.upstream import Upstream, open_upstream
 from router.waiting_queue import WaitingQueue
 from router.watcher import Watcher, WatchTimes
+from router.watching import open_watching
 from scoring import Planner, PlannerLimits
 
 _READER_THREADS = 2
@@ -157,6 +159,10 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         keys = client_keys(config, time.monotonic())
         keys_from, certificates = key_file(config, keys), server_certificates(config)
         guards = {port: ConnectionGuard(connection_limits(config)) for port in config.addresses()}
+        hang_up = HangUp()
+        watching = await stack.enter_async_context(
+            open_watching(config.access_log, config.tracing, hang_up)
+        )
         metrics = MetricSources(
             counters,
             planner,
@@ -173,6 +179,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             key_file=keys_from,
             certificates=certificates,
             reach=allowed,
+            watching=watching,
             upstream=upstream,
             retries=retries,
             queue=queue,
@@ -192,7 +199,9 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         keepers = Keepers(MadeIds(), registry)
         data_app = DataApp(relay, reader, registry, counters, limits, keepers)
         apps: dict[str, ASGIApp] = {
-            "data": front_of(data_app, keys, config.cors),
+            "data": observed(
+                front_of(data_app, keys, config.cors), watching.observers, guards["data"]
+            ),
             "control": control_app(control),
             "metrics": MetricsApp(metrics, executor),
         }
@@ -202,7 +211,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             bootstrap,
             watcher,
             ticker,
-            FileWatch(watched_files(certificates, keys_from), HangUp()),
+            FileWatch(watched_files(certificates, keys_from), hang_up),
             _servers(config, apps, guards, certificates),
         )
 

@@ -8,6 +8,7 @@ import typer
 
 from kvroute.logs import LogLevel, set_up_logging
 from kvroute.running import fail, refuse, run_service
+from router.access_log_config import LogFormat
 from router.config import ConfigError, load_config
 from router.ports import PortInUseError
 from router.service import PartFailedError, serve
@@ -42,6 +43,10 @@ def serve_router(
     tokenizer: Annotated[
         list[str] | None, typer.Option(metavar="MODEL=DIR", help="A model's tokenizer; repeat.")
     ] = None,
+    access_log: Annotated[
+        LogFormat | None,
+        typer.Option(help="A line for each request, to standard output. [default: off]"),
+    ] = None,
     log_level: Annotated[
         LogLevel | None, typer.Option(help="What is logged. [default: info]")
     ] = None,
@@ -59,6 +64,7 @@ def serve_router(
         "control_port": control_port,
         "policy": policy,
         "tokenizers": _tokenizers(tokenizer or []) or None,
+        "access_log": None if access_log is None else {"format": access_log},
         "log_level": log_level,
     }
     try:
@@ -69,6 +75,8 @@ def serve_router(
     _calm_collector()
     try:
         run_service(serve(settings))
+    except ConfigError as error:
+        refuse(str(error))
     except (PortInUseError, PartFailedError) as error:
         fail(str(error))
 

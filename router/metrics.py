@@ -23,8 +23,10 @@ from router.control_guard import Intruder
 from router.counters import DataCounters
 from router.engine_counters import engine_reuse
 from router.index_metrics import index_readings
+from router.kept_metrics import kept_metrics
 from router.key_file import KeyFile
 from router.key_metrics import key_metrics
+from router.made_ids import MadeIds
 from router.metric_families import Reading, by_one, counter, gauge, gauges
 from router.pool_sources import PoolSources
 from router.port_metrics import port_metrics, reach_metric
@@ -66,6 +68,7 @@ class MetricSources:
     connections: Mapping[str, ConnectionGuard] = field(default_factory=dict)
     pools: PoolSources | None = None
     memo: TokenMemo | None = None
+    made: MadeIds | None = None
     shelf: PromptShelf | None = None
     keys: ClientKeys | None = None
     key_file: KeyFile | None = None
@@ -98,7 +101,16 @@ class RouterCollector(Collector):
         keys = key_metrics(sources.keys, sources.key_file)
         watching = sources.watching.metrics()
         to_workers = relay_metrics(sources.upstream, sources.retries, sources.data.in_flight, now)
-        small = [*self._data(), *to_workers, *self._planner(), *self._memo(), *keys, *watching]
+        kept = kept_metrics(sources.made)
+        small = [
+            *self._data(),
+            *to_workers,
+            *self._planner(),
+            *self._memo(),
+            *keys,
+            *kept,
+            *watching,
+        ]
         yield lambda: small
         workers = list(self._workers())
         yield lambda: workers

@@ -163,6 +163,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         watching = await stack.enter_async_context(
             open_watching(config.access_log, config.tracing, hang_up)
         )
+        keepers = Keepers(MadeIds(), registry)
         metrics = MetricSources(
             counters,
             planner,
@@ -174,6 +175,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             connections=guards,
             pools=pools,
             memo=memo,
+            made=keepers.made,
             shelf=shelf,
             keys=keys,
             key_file=keys_from,
@@ -196,7 +198,6 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             why_partial=prober.why_partial,
         )
         limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
-        keepers = Keepers(MadeIds(), registry)
         data_app = DataApp(relay, reader, registry, counters, limits, keepers)
         apps: dict[str, ASGIApp] = {
             "data": observed(

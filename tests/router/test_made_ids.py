@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from protocol import WorkerId
+from router.kept_metrics import kept_metrics
 from router.made_ids import Lost, MadeIdLimits, MadeIds
 
 A, B = WorkerId("a"), WorkerId("b")
@@ -84,3 +85,18 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
+
+
+def test_what_is_shown_of_them() -> None:
+    made = MadeIds()
+    made.note("r", A, 0.0)
+    made.lost[Lost.UNREADABLE] += 2
+    shown = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in kept_metrics(made)
+        for sample in metric.samples
+    }
+    assert shown["kvroute_made_ids",] == 1
+    assert shown["kvroute_made_ids_lost_total", "unreadable"] == 2
+    assert shown["kvroute_made_ids_lost_total", "idle"] == 0
+    assert [metric.name for metric in kept_metrics(None)]

@@ -38,6 +38,11 @@ class Answer:
         self.refused_as: ErrorKind | None = None
 
     @property
+    def is_direct(self) -> bool:
+        """Does nothing stand between here and the connection?"""
+        return self._cycle is not None
+
+    @property
     def takes_all(self) -> bool:
         """Can a whole answer be written this moment?"""
         return self._cycle is not None and not self._cycle.flow.write_paused

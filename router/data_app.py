@@ -7,7 +7,6 @@ prompt, exchange, count.
 
 import asyncio
 import logging
-import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from router.prompt_reader import PromptReader
 from router.recorded_relay import recorded
 from router.refusal import refuse_unread
 from router.relay import Relay
+from router.request_ids import new_ids
 from router.request_plan import plan_request
 from router.request_record import record_of
 from scoring.brain import NoCandidateError, TooManyRequestsError
@@ -59,6 +59,8 @@ _REPEATABLE_PATHS = frozenset(
     }
 )
 _LAST_WORDS_S = 1.0
+_SMALL_BYTES = 64 * 1024
+"""Up to here a body that has come whole is taken at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class DataApp:
         self.counters = counters
         self.limits = limits
         self._keepers = keepers
+        self._new_ids = new_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,11 +106,6 @@ class DataApp:
     ) -> None:
         """One request; ``key`` is what it came with, None where keys are not asked for."""
         path: str = scope["path"]
-        models = None if key is None else key.models
-        own = own_answer(scope["method"], path, self._fleet, models)
-        if own is not None:
-            await self._answer_own(own, via_of(scope["headers"]), answer)
-            return
         api = api_of_path(path)
         if api is Api.OTHER:
             models = None if key is None else key.models
@@ -140,7 +138,7 @@ class DataApp:
     ) -> str | None:
         """Serve one request and answer what goes wrong; ``closed`` where the client left first."""
         head = read_request_head(scope["headers"])
-        request_id = head.request_id or os.urandom(16).hex()
+        request_id = head.request_id or next(self._new_ids)
         id_header = (REQUEST_ID, request_id.encode())
         try:
             await self._forward(api, scope, receive, answer, (head, request_id, key))
@@ -176,7 +174,7 @@ class DataApp:
         started_at = self._relay.clock()
         head, request_id, key = identity
         connection: ClientConnection = scope["extensions"]["kvroute.connection"]
-        body = await self._admit(head, receive, connection)
+        body = await self._admit(head, receive, connection, answer)
         self._relay.hops.refuse_loops(head.via)
         with DisconnectWatch(connection):
             routed = api if scope["method"] == "POST" else Api.OTHER
@@ -213,7 +211,7 @@ class DataApp:
             await Exchange(relay, forward, answer).run()
 
     async def _admit(
-        self, head: RequestHead, receive: Receive, connection: ClientConnection
+        self, head: RequestHead, receive: Receive, connection: ClientConnection, answer: Answer
     ) -> bytes:
         """The request's body, if there is room for it.
 
@@ -226,7 +224,13 @@ class DataApp:
         if counters.in_flight > limits.max_in_flight:
             counters.overloaded += 1
             raise _UnreadError(ErrorKind.OVERLOADED, "too many requests are in flight")
-        if (head.content_length or 0) <= limits.max_body_bytes:
+        length = head.content_length or 0
+        if length <= limits.max_body_bytes:
+            running = connection.running
+            if running is not None and 0 < length <= _SMALL_BYTES and answer.is_direct:
+                body = running.take_body()
+                if body is not None:
+                    return body
             with suppress(BodyTooLargeError):
                 return await read_body(receive, limits.max_body_bytes)
         counters.body_too_large += 1

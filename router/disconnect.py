@@ -7,6 +7,7 @@ from typing import Protocol
 
 from router.body import ClientClosedError
 from router.connections import ConnectionEnd
+from router.http_cycle import FrontDoorCycle
 
 
 class ClientConnection(Protocol):
@@ -17,12 +18,14 @@ class ClientConnection(Protocol):
         is_surplus: it is one more than the port takes.
         on_leave: called once when the client closes it.
         refused_as: what the client was told in place of an answer to a request that had begun.
+        running: the request that is served, or was served last.
     """
 
     has_left: bool
     is_surplus: bool
     on_leave: Callable[[], None] | None
     refused_as: ConnectionEnd | None
+    running: FrontDoorCycle | None
 
 
 class DisconnectWatch:
@@ -39,7 +42,8 @@ class DisconnectWatch:
         self._has_left = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        running = self._connection.running
+        task = asyncio.current_task() if running is None else running.task
         assert task is not None, "used within a task"
         self._task = task
         self._num_cancelling = task.cancelling()

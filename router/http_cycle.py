@@ -96,7 +96,7 @@ class FrontDoorCycle:
         self.flow = carrier.flow
         self.scope = scope
         self.task: asyncio.Task[None] | None = None
-        self.body = bytearray()
+        self.body: bytes | bytearray = b""  # one piece as it is, or several in a buffer
         self.more_body = True
         self.keep_alive = keep_alive
         self.waiting_for_100_continue = expects_continue
@@ -153,8 +153,26 @@ class FrontDoorCycle:
             self._has_news = False
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
-        body, self.body = bytes(self.body), bytearray()
+        body, self.body = bytes(self.body), b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    def add(self, body: bytes) -> None:
+        """A piece of the body has come."""
+        if not self.body:
+            self.body = body
+        elif isinstance(self.body, bytes):
+            self.body = bytearray(self.body) + body
+        else:
+            self.body += body
+        self.tell()
+
+    def take_body(self) -> bytes | None:
+        """The body, in place of receiving it; None where not all of it has come."""
+        if self.more_body or self.disconnected or self.waiting_for_100_continue:
+            return None
+        body, self.body = bytes(self.body), b""
+        self._has_news = False
+        return body
 
     # The answer in messages
 

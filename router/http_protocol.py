@@ -53,6 +53,7 @@ class FrontDoorProtocol(HeadReader):
         transport: of the connection.
         flow: whether it is read from, and may be written to.
         tasks: of the server, of all its requests.
+        running: the request that is served, or was served last.
         due: when it has overstayed, in the loop's time.
         has_left: the client closed it.
         is_surplus: it is one more than the port takes.
@@ -85,7 +86,7 @@ class FrontDoorProtocol(HeadReader):
         self._extensions: dict[str, Any] = {"kvroute.connection": self}
         self._reason = ConnectionEnd.MALFORMED
         self._cycle: FrontDoorCycle | None = None  # the last request whose head came whole
-        self._running: FrontDoorCycle | None = None  # the one that is being served
+        self.running: FrontDoorCycle | None = None
         self._queued: deque[FrontDoorCycle] = deque()
         self._held = bytearray()
         self._fruitless_bytes = 0  # read since a head, or a piece of a body, was complete
@@ -128,7 +129,7 @@ class FrontDoorProtocol(HeadReader):
         self._server_state.connections.discard(self)
         self._held.clear()
         self._queued.clear()
-        for cycle in (self._running, self._cycle):
+        for cycle in (self.running, self._cycle):
             if cycle is not None:
                 cycle.disconnected |= not cycle.response_complete
                 cycle.tell()
@@ -186,7 +187,8 @@ class FrontDoorProtocol(HeadReader):
         if self._is_deaf:
             return
         cycle = self._cycle
-        if cycle is not None and not cycle.response_complete and self._must_wait(cycle):
+        is_owed = cycle is not None and not cycle.response_complete
+        if is_owed and (self._queued or (cycle is not None and not cycle.more_body)):
             self._hold(data)
             return
         self._head = self._head + data if self._phase == HEAD else data
@@ -240,9 +242,6 @@ class FrontDoorProtocol(HeadReader):
             self.due = self._loop.time() + self._limits.body_s
         if self._cycle is not None and len(self._cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-
-    def _must_wait(self, cycle: FrontDoorCycle) -> bool:
-        return bool(self._queued) or not cycle.more_body
 
     def _hold(self, data: bytes) -> None:
         if len(self._held) + len(data) <= MAX_HELD_BYTES:
@@ -298,8 +297,7 @@ class FrontDoorProtocol(HeadReader):
         cycle = self._cycle
         if cycle is None or cycle.response_complete:
             return
-        cycle.body += body
-        cycle.tell()
+        cycle.add(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -314,18 +312,17 @@ class FrontDoorProtocol(HeadReader):
 
     def _begin(self, cycle: FrontDoorCycle) -> None:
         earlier = self._cycle
-        is_first = earlier is None or earlier.response_complete
-        if not is_first and len(self._queued) >= MAX_PIPELINED:
+        if earlier is None or earlier.response_complete:
+            self._start(cycle)
+        elif len(self._queued) < MAX_PIPELINED:
+            self._queued.appendleft(cycle)
+        else:
             self._reason = ConnectionEnd.PIPELINED
             raise RefusedError
         self._cycle = cycle
-        if is_first:
-            self._start(cycle)
-        else:
-            self._queued.appendleft(cycle)
 
     def _start(self, cycle: FrontDoorCycle) -> None:
-        self._running = cycle
+        self.running = cycle
         cycle.task = self._loop.create_task(cycle.run(self._app))
         self.tasks.add(cycle.task)  # which the cycle leaves at its end
 
@@ -353,7 +350,7 @@ class FrontDoorProtocol(HeadReader):
         self._guard.ended[end] += 1
         cycle = self._cycle
         if cycle is not None and not cycle.response_complete:
-            if not cycle.more_body or cycle.response_started or cycle is not self._running:
+            if not cycle.more_body or cycle.response_started or cycle is not self.running:
                 self._close_after_answers()
                 return
             self.refused_as = end
@@ -374,7 +371,7 @@ class FrontDoorProtocol(HeadReader):
         self.flow.resume_reading()
         if self._queued and self._queued[0].more_body:
             self._queued.popleft()
-            self._cycle = self._queued[0] if self._queued else self._running
+            self._cycle = self._queued[0] if self._queued else self.running
         assert self._cycle is not None, "an answer is owed"
         self._cycle.keep_alive = False
         self._phase = IDLE
@@ -387,7 +384,7 @@ class FrontDoorProtocol(HeadReader):
         self.due = now + LINGER_S
 
     def _is_answering(self) -> bool:
-        return self._running is not None and not self._running.response_complete
+        return self.running is not None and not self.running.response_complete
 
     def _leave(self) -> None:
         self.has_left = True

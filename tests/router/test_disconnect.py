@@ -8,6 +8,7 @@ import pytest
 from router.body import ClientClosedError
 from router.connections import ConnectionEnd
 from router.disconnect import DisconnectWatch
+from router.http_cycle import FrontDoorCycle
 from scoring import OutcomeKind
 from tests.router.front_door import WireClient, ask, connect, front_door
 from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk, response, stub_worker
@@ -207,6 +208,7 @@ class StubConnection:
         self.is_surplus = False
         self.on_leave: Callable[[], None] | None = None
         self.refused_as: ConnectionEnd | None = None
+        self.running: FrontDoorCycle | None = None
 
     def leave(self) -> None:
         """The client closes it."""

@@ -18,7 +18,7 @@ from prompt.prompt_tokens import PromptTokens
 from prompt.single_prompt import given_tokens
 from prompt.template import ChatTemplate, RenderLimits
 from prompt.token_memo import MemoCounts, TokenMemo
-from prompt.tokenize_body import is_chat, tokenize_body
+from prompt.tokenize_body import AskedKind, is_chat, tokenize_body
 from prompt.tokenizer import Tokenizer, TokenizerChoice, load_tokenizer, unpack_tokens
 from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, view_request
 
@@ -26,6 +26,7 @@ __all__ = [
     "BUNDLED_MODEL_NAME",
     "PARITY_PROBES",
     "Api",
+    "AskedKind",
     "ChatTemplate",
     "GivenIds",
     "MalformedRequestError",

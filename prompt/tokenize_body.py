@@ -6,11 +6,13 @@
 Asked for are prompts of text alone whose every field the route reads: an image would be fetched, and what is
 left out would make other tokens.
 
-Source: vLLM 0.32 (recorded, both forms). SGLang takes the second form alone.
+Source: vLLM 0.32 (recorded, both forms). SGLang renders chats there as it does those that it serves (0.5.17 to 0.5.23,
+read); releases that take the second form alone refuse the first.
 """
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 
 from prompt.chat_body import ChatBody, chat_of_messages, chat_of_responses
 from prompt.conversation import is_plain, is_text_part
@@ -18,14 +20,26 @@ from prompt.errors import NoTokensError, NoTokensReason
 from prompt.single_prompt import refuse_further_content, single_prompt
 from prompt.view import Api, RequestView
 
-_CHAT_FIELDS = (
-    "messages",
-    "tools",
-    "add_generation_prompt",
-    "continue_final_message",
-    "add_special_tokens",
-    "chat_template_kwargs",
-)
+
+class AskedKind(StrEnum):
+    """Whose prompts are asked about."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    BOTH = "both"  # what the two make alike
+
+
+_SHARED_FIELDS = ("messages", "tools", "continue_final_message", "chat_template_kwargs")
+_CHAT_FIELDS = {
+    AskedKind.VLLM: (*_SHARED_FIELDS, "add_generation_prompt", "add_special_tokens"),
+    AskedKind.SGLANG: (*_SHARED_FIELDS, "tool_choice", "reasoning_effort", "reasoning"),
+    AskedKind.BOTH: _SHARED_FIELDS,
+}
+_NOT_ASKED_WITH = {
+    AskedKind.VLLM: ("documents", "reasoning_effort"),
+    AskedKind.SGLANG: ("input_ids",),
+    AskedKind.BOTH: (),
+}
 _CHAT_APIS = frozenset({Api.CHAT, Api.MESSAGES, Api.RESPONSES})
 
 
@@ -34,11 +48,8 @@ def is_chat(api: Api) -> bool:
     return api in _CHAT_APIS
 
 
-def tokenize_body(view: RequestView, *, plain_only: bool) -> bytes:
+def tokenize_body(view: RequestView, kind: AskedKind) -> bytes:
     """The body for ``/tokenize``; O(prompt).
-
-    Args:
-        plain_only: refuse chats that engines render differently.
 
     Raises:
         NoTokensError: the route cannot tell the tokens of this request; the reason says why.
@@ -46,11 +57,11 @@ def tokenize_body(view: RequestView, *, plain_only: bool) -> bytes:
     refuse_further_content(view.body)
     match view.api:
         case Api.CHAT:
-            fields = _chat_fields(ChatBody(view.body, is_alike=True), plain_only=plain_only)
+            fields = _chat_fields(ChatBody(view.body, is_alike=True), kind)
         case Api.MESSAGES:
-            fields = _chat_fields(chat_of_messages(view.body), plain_only=plain_only)
+            fields = _chat_fields(chat_of_messages(view.body), kind)
         case Api.RESPONSES:
-            fields = _chat_fields(chat_of_responses(view.body), plain_only=plain_only)
+            fields = _chat_fields(chat_of_responses(view.body), kind)
         case _:
             fields = _text_fields(view)
     if view.model is not None:
@@ -58,22 +69,23 @@ def tokenize_body(view: RequestView, *, plain_only: bool) -> bytes:
     return json.dumps(fields).encode()
 
 
-def _chat_fields(chat: ChatBody, *, plain_only: bool) -> dict[str, object]:
+def _chat_fields(chat: ChatBody, kind: AskedKind) -> dict[str, object]:
     body = chat.body
     if body.get("chat_template") is not None:
         raise NoTokensError(NoTokensReason.OWN_TEMPLATE, "the request brings a chat template")
-    if plain_only and not (chat.is_alike and is_plain(body)):
+    is_alike = chat.is_alike or kind is AskedKind.VLLM
+    if not is_alike or (kind is AskedKind.BOTH and not is_plain(body)):
         raise NoTokensError(
             NoTokensReason.UNSUPPORTED_CONTENT, "engines of the model differ on such chats"
         )
-    if body.get("documents") is not None or body.get("reasoning_effort") not in (None, "auto"):
+    if any(body.get(name) not in (None, "auto") for name in _NOT_ASKED_WITH[kind]):
         raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "a field that is not asked with")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise NoTokensError(NoTokensReason.NOT_A_PROMPT, "there are no messages")
     if not all(map(_is_text, messages)):
         raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "a part of content is not text")
-    return {name: body[name] for name in _CHAT_FIELDS if body.get(name) is not None}
+    return {name: body[name] for name in _CHAT_FIELDS[kind] if body.get(name) is not None}
 
 
 def _is_text(message: object) -> bool:

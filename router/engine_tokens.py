@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, NoReturn, Protocol
 
-from prompt import NoTokensError, NoTokensReason, PromptTokens, RequestView, is_chat, tokenize_body
+from prompt import (
+    AskedKind,
+    NoTokensError,
+    NoTokensReason,
+    PromptTokens,
+    RequestView,
+    is_chat,
+    tokenize_body,
+)
 from protocol import TokenBytes
 from router.counters import DataCounters
 from router.tokenize_route import TokenizeError, Told
@@ -39,12 +47,12 @@ class AskedModel(NamedTuple):
     """Who can be asked about a model's prompts.
 
     Attributes:
-        plain_only: engines of the model render further chats differently.
+        kind: whose prompts they are.
     """
 
     name: str
     engines: Sequence[AskedEngine]
-    plain_only: bool
+    kind: AskedKind
 
 
 class Route(Protocol):
@@ -107,7 +115,7 @@ class EngineTokens:
         if not able:
             raise NoTokensError(NoTokensReason.NO_TOKENIZER, "nobody can be asked about chats")
         started = self._clock()
-        body = tokenize_body(view, plain_only=model.plain_only)
+        body = tokenize_body(view, model.kind)
         name = blake2b(body, key=model.name.encode()[:64], digest_size=16).digest()
         tokens = self._kept.get(name)
         if tokens is not None:

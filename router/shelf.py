@@ -23,6 +23,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from prompt import (
+    AskedKind,
     GivenIds,
     PromptModel,
     PromptModelError,
@@ -37,6 +38,14 @@ from router.tokenizer_findings import Difference
 from router.tokenizer_proof import Proof
 
 logger = logging.getLogger(__name__)
+
+_KINDS = {
+    (False, False): AskedKind.VLLM,
+    (False, True): AskedKind.VLLM,
+    (True, False): AskedKind.SGLANG,
+    (True, True): AskedKind.BOTH,
+}
+"""By whether an SGLang serves the model, and whether others do, too."""
 
 
 class Rung(StrEnum):
@@ -231,7 +240,8 @@ class PromptShelf:
             for spec in specs
             if self._takes_texts(spec)
         ]
-        asked = AskedModel(model, engines, is_sglang) if engines else None
+        kind = _KINDS[is_sglang, len(kinds) > 1]
+        asked = AskedModel(model, engines, kind) if engines else None
         return GivenIds(reads_transferred=not is_sglang), asked
 
     def _is_proved(self, spec: WorkerSpec) -> bool:

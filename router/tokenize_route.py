@@ -22,11 +22,13 @@ class TokenizeError(Exception):
 
     Attributes:
         is_refusal: it answered that it will not tokenize this prompt.
+        is_broken: it answered that it failed on it.
     """
 
-    def __init__(self, why: str, *, is_refusal: bool = False) -> None:
+    def __init__(self, why: str, *, is_refusal: bool = False, is_broken: bool = False) -> None:
         super().__init__(why)
         self.is_refusal = is_refusal
+        self.is_broken = is_broken
 
 
 class Told(NamedTuple):
@@ -65,7 +67,8 @@ class TokenizeRoute:
                 return Told(None)
             if not 200 <= answer.status < 300:
                 is_refusal = 400 <= answer.status < 500 and answer.status not in (401, 403, 429)
-                raise TokenizeError(f"it answers {answer.status}", is_refusal=is_refusal)
+                why, is_broken = f"it answers {answer.status}", answer.status == 500
+                raise TokenizeError(why, is_refusal=is_refusal, is_broken=is_broken)
             text = bytearray()
             while not answer.is_complete:
                 text += await answer.read()

@@ -11,6 +11,7 @@ import orjson
 from prompt import (
     PARITY_PROBES,
     Api,
+    AskedKind,
     NoTokensError,
     PromptModel,
     RequestView,
@@ -57,15 +58,14 @@ class Prover:
         taken: set[Api] = set()
         difference: str | None = None
         own = None if model is None else model.for_engines({spec.engine})
+        kind = AskedKind.SGLANG if spec.engine is EngineKind.SGLANG else AskedKind.VLLM
         for api, what, fields in PARITY_PROBES:
-            if api is Api.CHAT and spec.engine is EngineKind.SGLANG:
-                continue
             view = view_request(api, orjson.dumps({"model": spec.model, **fields}))
-            body = tokenize_body(view, plain_only=False)
+            body = tokenize_body(view, kind)
             try:
                 told = await self._route.tokenize(spec.url, body, self._timeout_s)
             except TokenizeError as error:
-                if error.is_refusal:
+                if error.is_refusal or (error.is_broken and taken):
                     continue
                 return None
             if told.tokens is None:

@@ -7,6 +7,7 @@ import pytest
 
 from prompt import (
     Api,
+    AskedKind,
     NoTokensError,
     NoTokensReason,
     PromptModel,
@@ -20,9 +21,9 @@ HI, SO = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "So
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 
 
-def asked(api: Api, body: dict[str, Any], *, plain_only: bool = False) -> dict[str, Any]:
+def asked(api: Api, body: dict[str, Any], kind: AskedKind = AskedKind.VLLM) -> dict[str, Any]:
     view = view_request(api, orjson.dumps({"model": "m", **body}))
-    found: dict[str, Any] = orjson.loads(tokenize_body(view, plain_only=plain_only))
+    found: dict[str, Any] = orjson.loads(tokenize_body(view, kind))
     return found
 
 
@@ -75,11 +76,40 @@ def test_what_is_not_asked(api: Api, body: dict[str, Any], reason: NoTokensReaso
 
 
 def test_where_engines_differ_plain_chats_alone_are_asked() -> None:
-    assert asked(Api.CHAT, {"messages": [HI]}, plain_only=True)
+    assert asked(Api.CHAT, {"messages": [HI]}, AskedKind.BOTH)
     for api, body in (
         (Api.CHAT, {"messages": [HI], "tools": TOOLS}),
         (Api.MESSAGES, {"messages": [HI], "thinking": {"type": "enabled"}}),
     ):
         with pytest.raises(NoTokensError) as caught:
-            asked(api, body, plain_only=True)
+            asked(api, body, AskedKind.BOTH)
+        assert caught.value.reason is NoTokensReason.UNSUPPORTED_CONTENT
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"messages": [HI], "tools": TOOLS, "tool_choice": "none"}, ["messages", "tools", "tool_choice"]),
+        ({"messages": [HI], "reasoning_effort": "high"}, ["messages", "reasoning_effort"]),
+        ({"messages": [HI], "reasoning": {"enabled": True}}, ["messages", "reasoning"]),
+        ({"messages": [HI, SO], "continue_final_message": True}, ["messages", "continue_final_message"]),
+        ({"messages": [HI, SO]}, ["messages"]),
+        ({"messages": [HI], "add_generation_prompt": False, "add_special_tokens": True}, ["messages"]),
+        ({"messages": [HI], "documents": [{}]}, ["messages"]),  # neither are chats rendered with
+    ],
+)  # fmt: skip
+def test_an_sglang_is_asked_with_what_it_renders_chats_with(
+    body: dict[str, Any], expected: list[str]
+) -> None:
+    found = asked(Api.CHAT, body, AskedKind.SGLANG)
+    assert found == {"model": "m", **{name: body[name] for name in expected}}
+
+
+def test_what_an_sglang_is_not_asked() -> None:
+    for api, body in (
+        (Api.CHAT, {"messages": [HI], "input_ids": [1]}),
+        (Api.MESSAGES, {"messages": [HI], "tools": []}),
+    ):
+        with pytest.raises(NoTokensError) as caught:
+            asked(api, body, AskedKind.SGLANG)
         assert caught.value.reason is NoTokensReason.UNSUPPORTED_CONTENT

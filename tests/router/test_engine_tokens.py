@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from prompt import Api, NoTokensError, NoTokensReason, RequestView, view_request
+from prompt import Api, AskedKind, NoTokensError, NoTokensReason, RequestView, view_request
 from protocol import pack_tokens
 from router.counters import DataCounters
 from router.engine_tokens import AskedEngine, AskedModel, EngineTokens
@@ -26,7 +26,7 @@ class Engines:
 
     def __init__(self, *urls: str, takes_chats: bool = True) -> None:
         self.model = AskedModel(
-            "m", [AskedEngine(url, takes_chats) for url in urls], plain_only=False
+            "m", [AskedEngine(url, takes_chats) for url in urls], AskedKind.VLLM
         )
         self.failing: dict[str, TokenizeError] = {}
         self.gone: set[str] = set()
@@ -226,6 +226,7 @@ async def test_the_route(answer: bytes | None, expected: list[int] | str | None)
             with pytest.raises(TokenizeError, match=expected) as caught:
                 await route.tokenize(worker.url, b"{}", 0.2)
             assert caught.value.is_refusal is ("400" in expected)
+            assert caught.value.is_broken is ("500" in expected)
         else:
             told = await route.tokenize(worker.url, b'{"prompt": "a"}', 5.0)
             assert told.tokens == (None if expected is None else pack_tokens(expected))

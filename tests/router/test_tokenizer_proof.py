@@ -5,6 +5,7 @@ import pytest
 
 from prompt import (
     Api,
+    AskedKind,
     GivenIds,
     NoTokensError,
     PromptModel,
@@ -54,16 +55,20 @@ class Engine:
 
 
 REFUSED, DOWN = TokenizeError("400", is_refusal=True), TokenizeError("down")
+BROKEN = TokenizeError("500", is_broken=True)
 
 
 @pytest.mark.parametrize(
     ("engine", "kind", "expected"),
     [
         (Engine(), EngineKind.VLLM, Proof(takes_texts=True, takes_chats=True)),
-        (Engine(), EngineKind.SGLANG, Proof(takes_texts=True)),
+        (Engine(), EngineKind.SGLANG, Proof(takes_texts=True, takes_chats=True)),
+        (Engine(chat=REFUSED), EngineKind.SGLANG, Proof(takes_texts=True)),
         (Engine(text=Told(None)), EngineKind.VLLM, Proof()),
         (Engine(chat=REFUSED), EngineKind.VLLM, Proof(takes_texts=True)),
         (Engine(text=REFUSED), EngineKind.VLLM, Proof(takes_chats=True)),
+        (Engine(chat=BROKEN), EngineKind.SGLANG, Proof(takes_texts=True)),
+        (Engine(text=BROKEN), EngineKind.SGLANG, None),
         (Engine(text=DOWN), EngineKind.VLLM, None),
         (Engine(chat=DOWN), EngineKind.VLLM, None),
     ],
@@ -125,15 +130,15 @@ def test_tokens_that_differ_are_not_used_and_the_engine_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "proof", "rung", "plain_only"),
+    ("kind", "proof", "rung", "asked_as"),
     [
-        (EngineKind.VLLM, Proof(takes_texts=True, takes_chats=True), Rung.ASKED, False),
-        (EngineKind.SGLANG, Proof(takes_texts=True), Rung.ASKED, True),
+        (EngineKind.VLLM, Proof(takes_texts=True, takes_chats=True), Rung.ASKED, AskedKind.VLLM),
+        (EngineKind.SGLANG, Proof(takes_texts=True), Rung.ASKED, AskedKind.SGLANG),
         (EngineKind.VLLM, Proof(), Rung.NONE, None),
     ],
 )
 def test_without_a_tokenizer_engines_are_asked(
-    kind: EngineKind, proof: Proof, rung: Rung, *, plain_only: bool | None
+    kind: EngineKind, proof: Proof, rung: Rung, asked_as: AskedKind | None
 ) -> None:
     lacks = WorkerSpec(WorkerId("w"), "http://w", "m", engine=kind)
     shelf = shelf_of(lacks)
@@ -141,8 +146,27 @@ def test_without_a_tokenizer_engines_are_asked(
     shelf.prove(lacks.worker, proof, 5.0)
     found, asked = shelf.shelved("m"), shelf.asked("m")
     assert (found.rung, found.detail) == (rung, "the engine names no tokenizer")
-    assert (None if asked is None else asked.plain_only) is plain_only
+    assert (None if asked is None else asked.kind) is asked_as
     model = shelf.prompt_model("m")
     assert model is not None
     with pytest.raises(NoTokensError):
         model.prompt_tokens(view_request(Api.COMPLETIONS, b'{"prompt": "hi"}'))
+
+
+def test_where_both_engines_serve_a_model_what_they_make_alike_is_asked_about() -> None:
+    specs = [
+        WorkerSpec(WorkerId(f"w{number}"), f"http://w{number}", "m", engine=kind)
+        for number, kind in enumerate((EngineKind.VLLM, EngineKind.SGLANG))
+    ]
+    shelf = shelf_of(*specs)
+    for one in specs:
+        shelf.prove(one.worker, Proof(takes_texts=True, takes_chats=True), 5.0)
+    asked = shelf.asked("m")
+    assert asked is not None
+    assert (asked.kind, len(asked.engines)) == (AskedKind.BOTH, 2)
+
+
+async def test_an_sglang_that_renders_chats_otherwise_is_named() -> None:
+    proof = await Prover(Engine(chat="!"), 1.0).prove(spec(engine=EngineKind.SGLANG), MODEL)
+    assert proof is not None
+    assert "tokens of a chat" in (proof.difference or "")

@@ -29,7 +29,12 @@ class Lost(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MadeIdLimits:
-    """How many ids are remembered, some 250 bytes each, and for how many seconds without use."""
+    """What is remembered of who made what.
+
+    Attributes:
+        max_ids: beyond them the id that was not used the longest goes; 250 to 500 bytes each.
+        max_idle_s: an id that is not used for so long is forgotten.
+    """
 
     max_ids: int = 100_000
     max_idle_s: float = 24 * 3_600.0

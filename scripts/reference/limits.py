@@ -5,6 +5,7 @@ from dataclasses import fields
 from indexer.limits import IndexLimits
 from indexer.socket_limits import SocketLimits
 from indexer.stream_limits import StreamLimits
+from router.made_ids import MadeIdLimits
 from scoring import PlannerLimits
 from scripts.reference.docstrings import attributes, intro
 from scripts.reference.markdown import code, page, sentence, table
@@ -19,6 +20,7 @@ _CLASSES = (
     ("Event streams", StreamLimits),
     ("Event sockets", SocketLimits),
     ("The planner", PlannerLimits),
+    ("Ids of what workers keep", MadeIdLimits),
 )
 
 

@@ -10,7 +10,7 @@ from indexer.watched_sockets import WatchedSockets, at_address, host_of
 from protocol import EventSource, replay_request
 
 AddressOf = Callable[[str], str | None]
-"""Host name to the address to use; None leaves the look-up to ZeroMQ."""
+"""Host name to the address to use; None leaves the look-up to ZeroMQ. Raises one of `SOCKET_FAULTS` where it may not be used."""
 
 
 def unknown_address(_host: str) -> str | None:

@@ -157,6 +157,8 @@ class SocketTable:
             elif not sockets.is_connected:
                 self._look_up(source)
                 self._connect_anew_if_given_up(source, sockets)
+            elif any(self._lookups.first(name) is None for name in _names(source)):
+                self._look_up(source)  # where it is asked for replays
 
     def traffic(self) -> SocketCounters:
         """The counters, with what open listeners count."""
@@ -183,7 +185,11 @@ class SocketTable:
         host = host_of(source.endpoint)
 
         def address_of(name: str) -> str | None:
-            return address if address and name == host else self._lookups.first(name)
+            """Raises where nothing is known: ZeroMQ would look it up by itself, and go wherever that leads."""
+            known = address if address and name == host else self._lookups.first(name)
+            if known is None and _is_name(name):
+                raise zmq.ZMQError(zmq.EHOSTUNREACH)
+            return known
 
         try:
             if source.is_bound:

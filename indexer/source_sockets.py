@@ -38,7 +38,7 @@ class SourceSockets:
     Args:
         wake: called, on the loop, when something may have arrived.
         number: names the monitor; unique within the context.
-        address_of: addresses of host names.
+        address_of: addresses of host names; asked for that of the endpoint at once, and for the replay's with each request.
 
     Attributes:
         pending: messages and changes that are to be handled, in order.

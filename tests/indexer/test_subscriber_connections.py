@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from indexer import ForgetReason, SocketLimits, Trust
+from indexer import ForgetReason, SocketLimits, StreamLimits, Trust
 from protocol import EventSource, Rank, WorkerId
 from tests.indexer.loopback import LoopbackPublisher
 from tests.indexer.raw_publisher import RawPublisher, payload
@@ -236,6 +236,34 @@ async def test_a_resolver_that_hangs_stops_nobody_else() -> None:
         publisher.publish(1)
         await fleet.claims(source, 1)
         await fleet.changes.until(lambda: fleet.intake.is_connected(source))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "engine"])
+async def test_a_replay_is_asked_nowhere_that_the_resolver_does_not_lead(host: str) -> None:
+    """Were it left to ZeroMQ, which knows where localhost is, it would be asked there. Live events are heard meanwhile, and the
+    replay is asked for once the name leads somewhere."""
+    found: dict[str, tuple[str, ...]] = {"engine": ("127.0.0.1",)}
+
+    async def look_up(name: str) -> tuple[str, ...]:
+        if name not in found:
+            raise OSError("this may not be reached")
+        return found[name]
+
+    limits = StreamLimits(repair_s=0.05, repair_max_s=0.05)
+    async with running(stream_limits=limits, resolve=look_up) as fleet:
+        publisher = fleet.publisher()
+        publisher.publish(1)
+        port, replay_port = publisher.ports
+        source = EventSource(
+            Rank(WorkerId("w")), f"tcp://{host}:{port}", f"tcp://localhost:{replay_port}"
+        )
+        fleet.subscriber.subscribe(source)
+        await fleet.subscribed(publisher)
+        publisher.publish(2)
+        await fleet.claims(source, 2)
+        await fleet.changes.until(lambda: fleet.count("ask_failures") >= 2)
+        found["localhost"] = ("127.0.0.1",)
+        await fleet.claims(source, 1, 2)
 
 
 async def test_a_name_by_the_systems_own_resolver() -> None:

@@ -34,6 +34,8 @@ _REFUSED = (
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _NUMBERS = re.compile(r"[0-9A-Fa-fxX.]+")
+# What is looked up here and judged, never by somebody else; a wildcard stands for a worker's own host.
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_.])?|\*")
 
 _Ip = IPv4Address | IPv6Address
 _Networks = Annotated[tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(listed)]
@@ -146,6 +148,8 @@ class Reach:
         literal = _literal(host)
         if literal is not None:
             return self._fault_of(literal)
+        if not _NAME.fullmatch(host):
+            return f"{host!r} is neither a name nor an address"
         hosts = self._rules.hosts
         if hosts and not any(fnmatchcase(host, pattern) for pattern in hosts):
             return f"{host} is none of reach.hosts"

@@ -13,6 +13,7 @@ from router.dialer import Address, Dialer
 from router.discovery import Discovered
 from router.reach import CheckedNames, Reach, ReachConfig, ReachError, Told
 from tests.router.stub_engine import stub_engine
+from tests.router.stub_worker import answering, response, stub_worker
 from tests.router.test_service import service
 
 
@@ -49,6 +50,8 @@ def test_what_fits_a_private_cluster_may_be_reached(host: str) -> None:
         "[2002:a9fe:a9fe::1]", "[::a9fe:a9fe]",
         # link-local, multicast, no host
         "[fe80::1]", "[fe80::1%25eth0]", "[ff02::1]", "224.0.0.1", "255.255.255.255", "0.0.0.0", "0", "[::]", "0.1.2.3",
+        # no names, which only some systems look up
+        "-a.example", "a-", ".a", "",
         # public
         "8.8.8.8", "134744072", "172.32.0.1", "[2606:4700::1111]", "[64:ff9b::8.8.8.8]", "[2002:0808:0808::1]",
     ],
@@ -169,6 +172,25 @@ def test_endpoints_that_engines_tell_are_dropped_and_told() -> None:
 
 def replace_sources(spec: WorkerSpec, sources: tuple[EventSource, ...]) -> WorkerSpec:
     return WorkerSpec(spec.worker, spec.url, spec.model, sources=sources)
+
+
+@pytest.mark.parametrize("status", [302, 308])
+async def test_no_worker_sends_the_router_elsewhere(status: int) -> None:
+    """Whoever answers a probe with another place, is not followed there; a client may follow, if it likes."""
+    async with stub_worker(answering(response(b"{}"))) as stranger:
+        moved = (("Location", f"{stranger.url}/latest/meta-data"),)
+        redirect = answering(response(b"", status=status, headers=moved))
+        async with stub_worker(redirect) as bad, stub_engine() as engine, service(engine) as router:
+            await router.ready()
+            added = await router.control.post("/workers", json={"url": bad.url})
+            assert added.status_code == 201
+            async with asyncio.timeout(5):
+                error = ""
+                while f"answers {status}" not in error:
+                    await asyncio.sleep(0.01)
+                    error = json.dumps((await router.workers())[1])
+        assert bad.requests
+        assert not stranger.requests
 
 
 async def test_workers_are_refused_or_never_called() -> None:

@@ -64,10 +64,8 @@ def stop() -> None:
 @asynccontextmanager
 async def service(*engines: StubEngine, **overrides: object) -> AsyncIterator[Service]:
     """Serve before these engines; ended when the block is left, if not before."""
-    ports = []
-    for _ in range(2):
-        with listen("127.0.0.1", 0) as free:
-            ports.append(free.getsockname()[1])
+    with listen("127.0.0.1", 0) as free, listen("127.0.0.1", 0) as other:
+        ports = [free.getsockname()[1], other.getsockname()[1]]
     settings: dict[str, object] = {
         "host": "127.0.0.1",
         "port": ports[0],

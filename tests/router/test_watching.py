@@ -1,5 +1,6 @@
 """The whole router with its access log and traces: lines and spans of what it served, and metrics of both."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,9 +13,9 @@ from router.config_sources import ConfigError
 from router.hang_up import HangUp
 from router.tracing_config import TracingConfig
 from router.watching import open_watching
-from tests.router.stub_engine import stub_engine, until
-from tests.router.stub_worker import answering, response, stub_worker
-from tests.router.test_service import BODY, service
+from tests.router.stub_engine import answer_chat, stub_engine, until
+from tests.router.stub_worker import Peer, answering, response, stub_worker
+from tests.router.test_service import BODY, Service, service
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -74,3 +75,39 @@ async def test_a_router_that_cannot_log_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"access_log\.file"):
         async with service(access_log=log) as router:
             await router.task
+
+
+async def test_a_request_that_waited_says_for_how_long(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    log = {"format": "json", "file": str(path)}
+    goes_on = asyncio.Event()
+
+    async def hold(peer: Peer) -> None:
+        await goes_on.wait()
+        await answer_chat(peer)
+
+    async with (
+        stub_engine(script=hold) as engine,
+        service(engine, access_log=log, queue={"max_in_flight": 1}) as router,
+    ):
+        await router.ready()
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(ask(router)) for _ in range(2)]
+            while "kvroute_queue_depth 1.0" not in (await router.control.get("/metrics")).text:
+                assert not asked[0].done()
+            goes_on.set()
+        await until(lambda: len(lines(path)) == 2)
+    assert [one.result() for one in asked] == [200, 200]
+    told = [(ms(one, "queue_ms"), ms(one, "ttft_ms"), ms(one, "total_ms")) for one in lines(path)]
+    assert all(queue <= ttft <= total for queue, ttft, total in told)
+    assert [queue > 0 for queue, _, _ in sorted(told)] == [False, True]
+
+
+async def ask(router: Service) -> int:
+    return (await router.data.post("/v1/chat/completions", json=BODY)).status_code
+
+
+def ms(line: dict[str, object], name: str) -> float:
+    value = line[name]
+    assert isinstance(value, float)
+    return value

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.router.stub_engine import StubEngine, answer_chat, stub_engine, until
-from tests.router.stub_worker import Peer
+from tests.router.stub_worker import Peer, response
 from tests.router.test_service import BODY, Service, service, stop
 
 QUEUE = {"max_in_flight": 1, "timeout_s": 5.0}
@@ -214,3 +214,28 @@ async def test_a_worker_that_turns_well_again_takes_those_who_wait_for_another()
         assert (await waiting).headers["x-kvroute-worker"] == ill.name
         gate.go_on()
         assert (await running).status_code == 200
+
+
+async def test_a_worker_whose_breaker_is_open_is_not_tried_while_another_is_only_full() -> None:
+    gate = Gate()
+
+    async def failing(peer: Peer) -> None:
+        await peer.send(response(b"{}", status=500))
+
+    breaker = {"num_faults": 1, "cool_down_s": 60.0, "max_cool_down_s": 60.0}
+    limits = {"max_attempts": 1}
+    async with (
+        stub_engine(script=gate) as full,
+        stub_engine(script=failing) as broken,
+        service(full, broken, queue=QUEUE, breaker=breaker, limits=limits) as router,
+    ):
+        await router.ready()
+        first = [chat(router), chat(router)]
+        await busy(full)
+        await until(lambda: broken.num_served == 1)
+        waiting = chat(router)
+        await depth(router, 1)
+        assert broken.num_served == 1
+        gate.go_on(2)
+        assert sorted([(await one).status_code for one in first]) == [200, 500]
+        assert (await waiting).headers["x-kvroute-worker"] == full.name

@@ -3,14 +3,22 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
 from protocol import Rank, WorkerId
 from router.errors import ErrorKind, FrontDoorError
 from router.lease import Lease
-from router.waiting_queue import QueueEnd, QueueLimits, QueueRefusal, Turn, WaitingQueue
-from scoring import Outcome, OutcomeKind, PlanRequest, TooManyRequestsError
+from router.waiting_queue import (
+    QueueEnd,
+    QueueLimits,
+    QueueRefusal,
+    Turn,
+    WaitingQueue,
+    is_at_capacity,
+)
+from scoring import NoCandidateError, Outcome, OutcomeKind, PlanRequest, TooManyRequestsError
 from tests.router.front_door import Outcomes
 from tests.router.stub_brain import StubBrain
 
@@ -219,3 +227,52 @@ async def test_what_is_told_in_one_go_is_acted_upon_once() -> None:
     with await waiting:
         pass
     scene.check()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_mix_of_ends_leaves_nothing_behind(seed: int) -> None:
+    """Clients that come, hang up at any moment or lose patience, and a rank that is now and then taken away."""
+    rng = Random(seed)
+    scene = Scene(limits=QueueLimits(max_queued=12))
+    scene.brain.capacity = 2
+    served: list[str] = []
+
+    async def client(name: str) -> None:
+        scene.queue.dispatch()
+        try:
+            lease = scene.book(name)
+        except NoCandidateError as error:
+            if not is_at_capacity(error.decision):
+                return
+            until = scene.now + rng.choice([0.0, 0.003, 60.0])
+            lease = await scene.queue.wait(scene.turn(name, rng.randrange(3), until))
+        with lease:
+            await rounds(rng.randrange(1, 10))
+            served.append(name)
+            lease.end(Outcome(OutcomeKind.COMPLETED))
+
+    tasks: list[asyncio.Task[None]] = []
+    for index in range(400):
+        tasks.append(asyncio.create_task(client(str(index))))
+        match rng.randrange(8):
+            case 0:
+                tasks[rng.randrange(len(tasks))].cancel()
+            case 1:
+                scene.brain.urls = {} if scene.brain.urls else {"w0": "http://w0"}
+                scene.queue.workers_changed()
+            case 2:
+                await asyncio.sleep(0.0005)
+        scene.now += 0.0005
+        await rounds(1)
+        scene.queue.check()
+    scene.brain.urls = {"w0": "http://w0"}
+    scene.queue.workers_changed()
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = (NoCandidateError, FrontDoorError, asyncio.CancelledError)
+    assert all(result is None or isinstance(result, refused) for result in results)
+    assert len(served) > 50
+    scene.check()
+    waits = sum(scene.queue.ended.values())
+    assert waits > 20
+    assert scene.brain.kinds.count(OutcomeKind.COMPLETED) == len(served)

@@ -1,4 +1,4 @@
-"""Stand-ins for the tokens of a prompt that nobody can tokenize: four bytes of what the client wrote are one.
+"""Stand-ins for the tokens of a prompt that cannot be tokenized here: four bytes of what the client wrote are one.
 
 Prompts that begin alike have stand-ins that begin alike, so a router that remembers where it sent the one can send the
 other there. No engine makes such ids (all are beyond 2²⁷, vocabularies far below), so what engines announce never
@@ -7,6 +7,7 @@ matches them, nor they it. How many there are is no more than a guess at the len
 
 import orjson
 
+from prompt.chat_body import KEPT_BY_ENGINE
 from prompt.view import Api, RequestView
 from protocol import TokenBytes
 
@@ -21,7 +22,10 @@ _FIELDS = {
 
 
 def approximate_tokens(view: RequestView) -> TokenBytes | None:
-    """Stand-ins; None for what holds no prompt, is longer than 4 MiB, or is no proper text. O(prompt)."""
+    """Stand-ins; None for what holds no prompt, or not its beginning, is longer than 4 MiB, or is no proper text.
+    O(prompt)."""
+    if view.api is Api.RESPONSES and any(view.body.get(name) for name in KEPT_BY_ENGINE):
+        return None
     fields = [view.body[name] for name in _FIELDS.get(view.api, ()) if view.body.get(name)]
     if not fields:
         return None

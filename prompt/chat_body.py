@@ -20,7 +20,7 @@ from prompt.errors import NoTokensError, NoTokensReason
 
 # Claude Code's line with a hash of each request, which vLLM leaves out.
 _BILLING = "x-anthropic-billing-header"
-_KEPT_BY_ENGINE = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
+KEPT_BY_ENGINE = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
 _SAID_BY = frozenset({"user", "assistant"})
 
 
@@ -76,7 +76,7 @@ def chat_of_responses(body: Mapping[str, object]) -> ChatBody:
     Raises:
         NoTokensError: it is none, rests on an earlier response, or engines differ on it from release to release.
     """
-    if any(body.get(name) is not None for name in _KEPT_BY_ENGINE):
+    if any(body.get(name) is not None for name in KEPT_BY_ENGINE):
         raise NoTokensError(NoTokensReason.UNSUPPORTED_API, "it goes on from what an engine keeps")
     reasoning = body.get("reasoning")
     if body.get("tools") or (isinstance(reasoning, dict) and reasoning.get("effort") is not None):

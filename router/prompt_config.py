@@ -17,7 +17,7 @@ class PromptConfig(BaseModel):
         asks_engines: have engines tokenize (`/tokenize`) for models whose tokenizer is not found here, and
             compare their tokens with the router's own where it is.
         ask_timeout_s: an engine that has not tokenized by then is not waited for: the request goes by load.
-        approximates: place prompts of models whose tokens cannot be made by what the router remembers of alike texts.
+        approximates: place prompts whose tokens cannot be made by what the router remembers of alike texts.
         sends_token_ids: put the tokens into chats for vLLM (`kv_transfer_params.prompt_token_ids`), so that it need
             not make them again. Only where every engine of the model made the same tokens when it was asked.
     """

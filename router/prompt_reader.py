@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from prompt import (
     Api,
@@ -31,6 +31,8 @@ from router.headers import RequestHead, header
 from router.token_ids_field import with_token_ids
 
 INLINE_BYTES = 16 * 1024
+_Given = TypeVarTuple("_Given")
+_Made = TypeVar("_Made")
 
 
 class PromptTokenizer(Protocol):
@@ -51,7 +53,17 @@ class PromptModelSource(Protocol):
         """By the name that a request uses; a request without one means the only model there is."""
 
 
-_WITHOUT_TOKENIZER = frozenset({NoTokensReason.NO_TOKENIZER, NoTokensReason.NOT_TOKENIZED})
+_APPROXIMATED = frozenset(
+    {
+        NoTokensReason.NO_TOKENIZER,
+        NoTokensReason.NOT_TOKENIZED,
+        NoTokensReason.NO_TEMPLATE,
+        NoTokensReason.OWN_TEMPLATE,
+        NoTokensReason.UNSUPPORTED_API,
+        NoTokensReason.UNSUPPORTED_CONTENT,
+    }
+)
+"""Why an engine may have tokens where there are none here: those of alike prompts begin alike all the same."""
 _UNKNOWN_MODEL = GivenIds(reads_transferred=False)
 
 
@@ -144,10 +156,23 @@ class PromptReader:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._executor, self.read_now, api, body)
         if found.unrouted is NoTokensReason.NO_TOKENIZER and self._asked is not None:
-            found = await _ask(self._asked, found)
-        if self._approximates and found.unrouted in _WITHOUT_TOKENIZER:
-            return _approximated(found)
+            found = await _ask(self._asked, found, len(body))
+        if self._approximates and found.unrouted in _APPROXIMATED:
+            return await self.off_loop(len(body), _approximated, found)
         return found
+
+    async def off_loop(
+        self, size_bytes: int, work: Callable[[Unpack[_Given]], _Made], *given: *_Given
+    ) -> _Made:
+        """What the work makes of what it is given: at once where that is short, else in a thread.
+
+        Args:
+            size_bytes: of the body that it goes through.
+        """
+        if size_bytes <= INLINE_BYTES:
+            return work(*given)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, work, *given)
 
     def read_now(self, api: Api, body: bytes) -> ReadRequest:
         """Read a body on the calling thread; counts nothing.
@@ -186,11 +211,11 @@ class PromptReader:
         )
 
 
-async def _ask(asked: EngineTokens, found: ReadRequest) -> ReadRequest:
+async def _ask(asked: EngineTokens, found: ReadRequest, size_bytes: int) -> ReadRequest:
     """What was read, with the tokens that an engine makes of it."""
     assert found.view is not None
     try:
-        prompt = await asked.prompt_tokens(found.view)
+        prompt = await asked.prompt_tokens(found.view, size_bytes)
     except NoTokensError as error:
         return found._replace(unrouted=error.reason)
     return ReadRequest(found.view, prompt.tokens, {"tokenize": prompt.tokenize_us})

@@ -39,6 +39,13 @@ def test_a_prompt_that_grows_keeps_its_beginning(
     assert len(other) >= len(one)
 
 
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation", "prompt"])
+def test_what_begins_in_an_engines_memory_has_no_beginning_here(name: str) -> None:
+    body = {"input": [HI], name: "r1"}
+    assert approximate_tokens(view_request(Api.RESPONSES, orjson.dumps(body))) is None
+    assert tokens(Api.RESPONSES, {"input": [HI], name: None})
+
+
 @given(st.text())
 def test_none_is_a_token_of_an_engine(text: str) -> None:
     found = approximate_tokens(view_request(Api.COMPLETIONS, orjson.dumps({"prompt": text})))

@@ -4,8 +4,11 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from indexer.findings import FindingKind
-from prompt import Api
+from prompt import Api, bundled_model_dir
+from protocol import EngineKind
 from router.counters import DataCounters
 from router.headers import read_request_head
 from router.prompt_reader import PromptReader
@@ -77,3 +80,36 @@ def test_the_rung_is_named() -> None:
             shelf = PromptShelf({}, approximates=approximates)
             shelf.keep(one.registry.specs())
             assert shelf.shelved("m").rung is rung
+
+
+SGLANG = {"engine": EngineKind.SGLANG, "tokenizer": str(bundled_model_dir()), "block_size": 16}
+TOOLS = [{"type": "function", "function": {"name": "look"}}]
+
+
+@pytest.mark.parametrize(
+    ("api", "body", "unrouted"),
+    [
+        (Api.CHAT, {"messages": [SAID], "tools": TOOLS}, None),
+        (Api.CHAT, {"messages": [SAID], "chat_template": "{{ messages }}"}, None),
+        (Api.CHAT, {"messages": [SAID], "reasoning_effort": "low"}, None),
+        (Api.RESPONSES, {"input": [SAID], "tools": TOOLS}, None),
+        (Api.COMPLETIONS, {"prompt": SAID["content"], "suffix": "end"}, None),
+        (Api.RESPONSES, {"input": [SAID], "previous_response_id": "r"}, "unsupported_api"),
+        (Api.COMPLETIONS, {"prompt": ["a", "b"]}, "batched_prompt"),
+        (Api.CHAT, {"messages": []}, "not_a_prompt"),
+    ],
+)
+async def test_what_engines_have_tokens_of_and_the_router_has_not(
+    api: Api, body: dict[str, Any], unrouted: str | None
+) -> None:
+    with fleet() as one, ThreadPoolExecutor(1) as executor:
+        one.learn("w0", **SGLANG)
+        for spec in one.registry.specs():
+            one.brains.shelf.put(spec, one.brains.shelf.load(spec))
+        one.brains.shelf.keep(one.registry.specs())
+        door = Door(one, executor)
+        read = await door.reader.read(api, HEAD, json.dumps({"model": "m", **body}).encode())
+        assert (read.unrouted, read.is_approximate) == (unrouted, unrouted is None)
+        assert sum(door.counters.unrouted.values()) == (unrouted is not None)
+        plain = json.dumps({"model": "m", "messages": [SAID]}).encode()
+        assert not (await door.reader.read(Api.CHAT, HEAD, plain)).is_approximate

@@ -112,25 +112,24 @@ MESSAGE: dict[str, object] = {
 }
 
 
+EVENTS: tuple[dict[str, object], ...] = (
+    {"type": "message_start", "message": MESSAGE | {"content": []}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "ping"},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "안녕"}},
+    {"type": "content_block_stop", "index": 0},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": {"output_tokens": 1},
+    },
+    {"type": "message_stop"},
+)
+
+
 async def stream_message(peer: Peer) -> None:
     await peer.send(SSE_HEAD)
-    for event in (
-        {"type": "message_start", "message": MESSAGE | {"content": []}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "ping"},
-        {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "text_delta", "text": "안녕"},
-        },
-        {"type": "content_block_stop", "index": 0},
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-            "usage": {"output_tokens": 1},
-        },
-        {"type": "message_stop"},
-    ):
+    for event in EVENTS:
         await peer.send(chunk(sse(event)))
     await peer.send(LAST_CHUNK)
 

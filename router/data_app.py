@@ -26,9 +26,8 @@ from router.everywhere import ask_everywhere, is_for_all
 from router.exchange import Exchange, is_unknown_model
 from router.forward import Forward
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
-from router.hops import via_of
 from router.keepers import Keepers
-from router.keyed_request import keyed
+from router.keyed_request import keyed, salted
 from router.made_ids import MadeIds
 from router.own_routes import Fleet, OwnAnswer, own_answer
 from router.prompt_reader import PromptReader
@@ -111,7 +110,7 @@ class DataApp:
             models = None if key is None else key.models
             own = own_answer(scope["method"], path, self._fleet, models)
             if own is not None:
-                await self._answer_own(own, via_of(scope["headers"]), answer)
+                await self._answer_own(own, scope, answer)
                 return
         counters = self.counters
         counters.in_flight += 1
@@ -125,13 +124,18 @@ class DataApp:
             if (record := record_of(scope)) is not None:
                 record.refusal = answer.refused_as
 
-    async def _answer_own(self, own: OwnAnswer, via: bytes, answer: Answer) -> None:
+    async def _answer_own(self, own: OwnAnswer, scope: Scope, answer: Answer) -> None:
         """Answer a route that ends here, unless this router itself has asked."""
+        head = read_request_head(scope["headers"])
+        id_header = (REQUEST_ID, (head.request_id or next(self._new_ids)).encode())
         try:
-            self._relay.hops.refuse_loops(via)
-            await answer.whole(own.status, own.headers, own.body)
+            self._relay.hops.refuse_loops(head.via)
+            answer.refused_as = own.refused_as
+            await answer.whole(own.status, [*own.headers, id_header], own.body)
         except FrontDoorError as error:
-            await answer.refuse(error)
+            await answer.refuse(error, [id_header])
+        if (record := record_of(scope)) is not None:
+            record.refusal = answer.refused_as
 
     async def _handle(
         self, api: Api, scope: Scope, receive: Receive, answer: Answer, key: ClientKey | None
@@ -202,6 +206,9 @@ class DataApp:
             )
             if key is not None:
                 forward = keyed(forward, read, key)
+                if key.salt is not None:
+                    reader, size_bytes = self._reader, len(body)
+                    forward = await reader.off_loop(size_bytes, salted, forward, read, key.salt)
             if routed is Api.OTHER and is_for_all(scope["method"], scope["path"]):
                 urls = [spec.url for spec in self._fleet.specs()]
                 await ask_everywhere(self._relay, forward, urls, answer)

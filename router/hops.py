@@ -7,10 +7,8 @@ Source: RFC 9110 §7.6.3.
 """
 
 import os
-from collections.abc import Iterable
 
 from router.errors import ErrorKind, FrontDoorError
-from router.headers import RawHeader
 
 MAX_HOPS = 8
 """Routers that a request may have passed before."""
@@ -37,6 +35,8 @@ class Hops:
         Raises:
             FrontDoorError: the request has passed here before, or through too many routers.
         """
+        if not via:
+            return
         if self._own in via:
             raise FrontDoorError(ErrorKind.LOOP, "a worker's URL leads back to this router")
         if via.count(_NAME.encode()) >= MAX_HOPS:
@@ -47,8 +47,3 @@ class Hops:
 def new_hops() -> Hops:
     """Of a router that starts."""
     return Hops(os.urandom(8).hex())
-
-
-def via_of(headers: Iterable[RawHeader]) -> bytes:
-    """All ``Via`` fields in one; names are lower case."""
-    return b",".join([value for name, value in headers if name == b"via"])

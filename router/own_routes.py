@@ -42,11 +42,12 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswer:
-    """A whole answer."""
+    """A whole answer; ``refused_as`` where it is none that was asked for."""
 
     status: int
     headers: Sequence[RawHeader]
     body: bytes
+    refused_as: ErrorKind | None = None
 
 
 def own_answer(
@@ -101,4 +102,4 @@ def _json(status: int, body: Mapping[str, object], *more: RawHeader) -> OwnAnswe
 
 
 def _refusal(error: FrontDoorError, *more: RawHeader) -> OwnAnswer:
-    return OwnAnswer(error.status, [*error.headers(), *more], error.body())
+    return OwnAnswer(error.status, [*error.headers(), *more], error.body(), error.kind)

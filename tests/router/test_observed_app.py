@@ -240,10 +240,10 @@ async def test_own_routes_are_remembered_and_probes_are_not() -> None:
             ("GET", "/v1/models/unknown"),
         ):
             await ask(door, method, target, body=None)
-    told = [(one.path, one.end, one.status) for one in kept.ended_records]
+    told = [(one.path, one.end, one.status, one.refusal) for one in kept.ended_records]
     assert told == [
-        ("/v1/models", RequestEnd.ANSWERED, 200),
-        ("/v1/models/unknown", RequestEnd.REFUSED, 404),
+        ("/v1/models", RequestEnd.ANSWERED, 200, None),
+        ("/v1/models/unknown", RequestEnd.REFUSED, 404, ErrorKind.MODEL_NOT_FOUND),
     ]
 
 
@@ -345,3 +345,14 @@ async def test_refusals_tell_their_error_in_both_places() -> None:
     assert json.loads(answer.body)["error"]["code"] == record.refusal == ErrorKind.NO_WORKER
     assert record.unplanned is not None
     assert record.decision is record.unplanned
+
+
+@pytest.mark.parametrize("target", ["/v1/models", "/v1/models/unknown", "/health"])
+@pytest.mark.parametrize("sent", [[], [("x-request-id", "abc")], [("x-request-id", "a b")]])
+async def test_own_answers_have_an_id_too(target: str, sent: list[tuple[str, str]]) -> None:
+    kept = KeptRecords()
+    async with front_door(observers=[kept]) as door:
+        answer = await ask(door, "GET", target, sent, body=None)
+    (request_id,) = answer.values("x-request-id")
+    assert (request_id == "abc") is (("x-request-id", "abc") in sent)
+    assert {one.request_id for one in kept.ended_records} <= {request_id}

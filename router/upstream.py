@@ -84,14 +84,16 @@ class Upstream:
         if connection is None:
             connection = await pool.connect(origin)
         answer = connection.send(head, body, is_head_request=method == "HEAD")
+        has_begun = False
         try:
             await answer.begun()
+            has_begun = True
         except UpstreamError as error:
             if error.is_stale:
                 pool.drop_idle(origin)
             raise
         finally:
-            if not answer.status:
+            if not has_begun:  # nor has it where the head came as this was cancelled
                 answer.close()
         return answer
 

@@ -212,6 +212,27 @@ async def test_an_interim_answer_with_a_body_is_none_and_leaves_no_connection(me
         assert client.num_open == 0
 
 
+async def test_a_head_that_comes_as_its_reader_is_cancelled_leaves_no_connection() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(SSE_HEAD)
+        await peer.gone()
+
+    def look() -> None:
+        """Cancel the reader when the head has come and before it hears of it."""
+        if any(one._answer is not None and one._answer.status for one in client._pool._open):
+            asked.cancel()
+        elif not asked.done():
+            loop.call_soon(look)
+
+    loop = asyncio.get_running_loop()
+    async with stub_worker(script) as worker, upstream() as client:
+        asked = asyncio.ensure_future(client.send("GET", f"{worker.url}/x", (), b""))
+        loop.call_soon(look)
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await until(lambda: client.num_open == 0)
+
+
 async def test_closing_an_answer_closes_its_connection_at_once() -> None:
     async def script(peer: Peer) -> None:
         await peer.send(SSE_HEAD + chunk(b"a"))

@@ -60,7 +60,7 @@ class WholeRouter:
     async def ready(self) -> None:
         """Wait until it is."""
         async with asyncio.timeout(10):
-            while not self.task.done() and (await self.data.get("/ready")).status_code != 200:
+            while not self.task.done() and (await self.data.get("/ready")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         if self.task.done():
             await self.task

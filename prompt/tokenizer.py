@@ -202,7 +202,7 @@ def _load_fast(path: Path, reference: HfTokenizer) -> FastTokenizer | str:
         fast = FastTokenizer(library.Tokenizer.from_file(str(path)), reference)
         typed = [token.content for token in reference.added_tokens()[:_MAX_CHECKED_TOKENS]]
         difference = first_difference(fast, reference, typed)
-    except (ValueError, RuntimeError, TypeError, OSError) as error:
+    except (ValueError, RuntimeError, TypeError, OSError, AttributeError) as error:
         return f"fastokens cannot take this tokenizer: {error}"
     return (
         fast if difference is None else f"fastokens differs from tokenizers on {difference[:80]!r}"

@@ -1,6 +1,9 @@
 import json
 import logging
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -164,3 +167,68 @@ class Deaf:
 def test_the_self_check_types_every_added_token(token: str) -> None:
     added = typed_tokens(HfTokenizer(BUNDLED))
     assert first_difference(Deaf(token), REFERENCE, added) is not None
+
+
+OTHER_LIBRARY = """
+import struct
+import tokenizers
+
+class Tokenizer:
+    def __init__(self, path):
+        self._tokenizer = tokenizers.Tokenizer.from_file(path)
+
+    from_file = classmethod(lambda cls, path: cls(path))
+
+    def no_truncation(self): ...
+
+    def no_padding(self): ...
+
+    def encode_batch_flat(self, inputs, add_special_tokens):
+        ids = self._tokenizer.encode(inputs[0], add_special_tokens=add_special_tokens).ids
+        {fault}
+        return struct.pack(f"<{{len(ids)}}I", *ids), b""
+"""
+LOADING = """
+import logging, sys
+from pathlib import Path
+from prompt import PromptModelError, load_tokenizer, TokenizerChoice
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+for choice in (TokenizerChoice.AUTO, TokenizerChoice.FAST):
+    try:
+        print(choice, load_tokenizer(Path(sys.argv[1]), choice).backend)
+    except PromptModelError as error:
+        print(choice, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "backend", "words"),
+    [
+        ("pass", "fastokens", "found equal"),
+        (
+            "ids = ids[:-1] if 'e\u0301' in inputs[0] else ids",
+            "tokenizers",
+            "differs from tokenizers",
+        ),
+        ("ids = ids[1:] if add_special_tokens else ids", "tokenizers", "differs from tokenizers"),
+        ("raise RuntimeError('no such kind')", "tokenizers", "no such kind"),
+        ("self.no_such_thing", "tokenizers", "no_such_thing"),
+    ],
+)
+def test_a_fast_library_that_is_wrong_is_not_used(
+    tmp_path: Path, fault: str, backend: str, words: str
+) -> None:
+    """In a process of its own, for the library is found by its name."""
+    (tmp_path / "fastokens.py").write_text(OTHER_LIBRARY.format(fault=fault))
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", LOADING, str(BUNDLED)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert f"auto {backend}\n" in found
+    assert words in found
+    assert ("fast fastokens\n" in found) is (backend == "fastokens")

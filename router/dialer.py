@@ -135,6 +135,9 @@ class Dialer:
                     winner = next((one for one in done if _socket_of(one) is not None), None)
                 for runner in running:
                     runner.cancel()
+        except BaseException:
+            winner = None
+            raise
         finally:
             for runner in runners:
                 if runner is not winner and (loser := _socket_of(runner)) is not None:

@@ -113,6 +113,29 @@ async def test_two_that_connect_at_once_leave_one_socket() -> None:
     assert len(net.made) == 2
 
 
+async def test_one_that_has_won_as_the_dial_is_cancelled_is_closed_too() -> None:
+    """The losers are waited for, and the cancellation comes meanwhile."""
+    gate = asyncio.Event()
+
+    async def lingers() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gate.set()
+            await asyncio.sleep(10)
+
+    async def wins() -> None:
+        await asyncio.sleep(0)
+
+    net = Net(lingers, wins)
+    dialling = asyncio.ensure_future(net.reach())
+    await gate.wait()
+    dialling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dialling
+    assert [one.fileno() for one in net.made] == [-1]
+
+
 @pytest.mark.parametrize(
     ("behaviours", "words"),
     [

@@ -6,7 +6,7 @@
 A ``traceparent`` that is malformed, or comes more than once, counts as none, and ``tracestate`` without it is
 not passed on.
 
-Source: W3C Trace Context, Level 1, §3.2, §3.3.
+Source: W3C Trace Context, Level 1, §3.2, §3.3.1.
 """
 
 import os
@@ -20,6 +20,11 @@ TRACEPARENT = b"traceparent"
 TRACESTATE = b"tracestate"
 
 _FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_KEY = rb"(?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
+_VALUE = rb"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+_MEMBER = re.compile(_KEY + b"=" + _VALUE)
+_MAX_MEMBERS = 32
+_MAX_STATE_BYTES = 1024
 _SAMPLED = 0x01
 _OWN_FIELDS = frozenset({TRACEPARENT, TRACESTATE})
 
@@ -84,6 +89,16 @@ def read_traceparent(value: bytes) -> TraceParent | None:
         return None
     parent = TraceParent(int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & _SAMPLED))
     return parent if parent.trace_id and parent.span_id else None
+
+
+def is_sound(state: bytes) -> bool:
+    """Can spans bear it? Of known form, without a key that comes twice, and not long; it passes on in any case."""
+    if len(state) > _MAX_STATE_BYTES:
+        return False
+    members = [member.strip(b" \t") for member in state.split(b",")]
+    keys = {member.partition(b"=")[0] for member in members}
+    is_formed = all(_MEMBER.fullmatch(member) is not None for member in members)
+    return is_formed and len(keys) == len(members) <= _MAX_MEMBERS
 
 
 def with_trace(headers: Sequence[RawHeader], own: Sequence[RawHeader]) -> list[RawHeader]:

@@ -40,6 +40,7 @@ from router.trace_context import (
     Trace,
     TraceContext,
     TraceParent,
+    is_sound,
     new_span_id,
     new_trace_id,
     read_context,
@@ -52,7 +53,6 @@ DEFAULT_NAME = "kvroute"
 TRACES_PATH = "/v1/traces"
 CLOSE_S = 3.0
 """That the last spans may take when the router stops."""
-_MAX_STATE_BYTES = 1024
 _TOLD_EVERY_S = 60.0
 _KINDS = {
     Kind.SERVER: SpanKind.SERVER,
@@ -235,7 +235,7 @@ def _sampler(ratio: float | None) -> Sampler | None:
 
 def _remote(parent: TraceParent, context: TraceContext) -> NonRecordingSpan:
     """The client's span."""
-    state = context.state if len(context.state) <= _MAX_STATE_BYTES else b""
+    state = context.state if is_sound(context.state) else b""  # libraries would log what is not
     return NonRecordingSpan(
         SpanContext(
             parent.trace_id,

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.trace.span import TraceState
 
 from router.headers import RawHeader
 from router.trace_context import (
@@ -10,6 +11,7 @@ from router.trace_context import (
     TraceContext,
     TraceParent,
     hex_trace_id,
+    is_sound,
     new_span_id,
     new_trace_id,
     read_context,
@@ -110,3 +112,37 @@ def test_ours_take_the_place_of_the_clients() -> None:
 def test_ids_are_new_and_fit() -> None:
     assert len({new_trace_id() for _ in range(100)}) == 100
     assert all(0 < new_trace_id() < 2**128 and 0 < new_span_id() < 2**64 for _ in range(100))
+
+
+@pytest.mark.parametrize(
+    ("state", "is_fine"),
+    [
+        (b"rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", True),
+        (b"a=1 , b=2", True),
+        (b"tenant@vendor=x", True),
+        (b"", False),
+        (b"a", False),
+        (b"A=1", False),
+        (b"0=1", False),
+        (b"0@a=1", True),
+        (b"a@b@c=1", False),
+        (b"a=1,a=2", False),
+        (b"a=1,,b=2", False),
+        (b"a=\x1b[2J", False),
+        (b"a=\xe9", False),
+        (b",".join(b"k%d=v" % number for number in range(33)), False),
+        (b"a=" + b"x" * 2000, False),
+    ],
+)
+def test_states_that_spans_can_bear(state: bytes, is_fine: bool) -> None:
+    assert is_sound(state) is is_fine
+
+
+@given(
+    st.binary(max_size=60)
+    | st.from_regex(rb"[a0*@]{1,4}=[a ]{1,3}(,[a-z0-9@]{1,4}=[a-z=]{1,3}){0,3}", fullmatch=True)
+)
+def test_what_is_sound_is_so_for_the_library_too(state: bytes) -> None:
+    if is_sound(state):
+        members = state.count(b",") + 1
+        assert len(TraceState.from_header([state.decode("ascii")])) == members

@@ -8,6 +8,7 @@ repeats included.
 
 import re
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -48,6 +49,7 @@ _READ = frozenset(
     }
 )
 _LINE = b": ".join
+_NAME_OF = itemgetter(0)
 _NO_TOKEN = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 # The front door's own: what a worker says there is not passed on, were it another front door.
@@ -206,9 +208,8 @@ def is_sendable(raw: Sequence[RawHeader]) -> bool:
 
     Source: RFC 9110 §5.1, §5.5; uvicorn refuses other names and values within an answer.
     """
-    names = b"".join([name for name, _ in raw])
-    values = b"".join([value for _, value in raw])
-    return _NO_TOKEN.search(names) is None and _CONTROL.search(values) is None
+    names, all_bytes = b"".join(map(_NAME_OF, raw)), b"".join(map(b"".join, raw))
+    return _NO_TOKEN.search(names) is None and _CONTROL.search(all_bytes) is None
 
 
 def section(fields: Sequence[RawHeader]) -> bytes:

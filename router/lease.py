@@ -47,7 +47,8 @@ class Lease:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.end(Outcome(OutcomeKind.CLIENT_CLOSED))
+        if not self._has_ended:
+            self.end(Outcome(OutcomeKind.CLIENT_CLOSED))
 
     def first_byte(self) -> None:
         """The first bytes of the answer's content came. Idempotent."""

@@ -16,6 +16,7 @@ class Outages:
 
     def __init__(self) -> None:
         self._waiting: dict[WorkerId, set[Wait]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # known from the first wait on
 
     @property
     def num_waiting(self) -> int:
@@ -24,7 +25,9 @@ class Outages:
 
     def wait_for(self, worker: WorkerId) -> "Wait":
         """Within the block, the worker's turning unhealthy raises ``UpstreamError``."""
-        return Wait(self._waiting, worker)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return Wait(self._waiting, worker, self._loop)
 
     def declare(self, worker: WorkerId) -> None:
         """The worker has turned unhealthy."""
@@ -40,15 +43,21 @@ class Wait:
             somebody else asked for stays one.
     """
 
-    __slots__ = ("_has_ended", "_num_cancelling", "_task", "_waiting", "_worker")
+    __slots__ = ("_has_ended", "_loop", "_num_cancelling", "_task", "_waiting", "_worker")
 
-    def __init__(self, waiting: "dict[WorkerId, set[Wait]]", worker: WorkerId) -> None:
+    def __init__(
+        self,
+        waiting: "dict[WorkerId, set[Wait]]",
+        worker: WorkerId,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._loop = loop
         self._waiting = waiting
         self._worker = worker
         self._has_ended = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)  # told the loop, which costs a system call to find
         assert task is not None, "used within a task"
         self._task = task
         self._num_cancelling = task.cancelling()

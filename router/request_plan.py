@@ -51,8 +51,9 @@ def plan_request(
 
 def _named_otherwise(view: RequestView) -> str | None:
     """What the request belongs with, where no session is named: OpenAI's key of a cache, else the user."""
+    body = view.body
     for name in _SESSION_FIELDS:
-        value = view.body.get(name)
+        value = body.get(name)
         if isinstance(value, str) and value:
             return value
     return None

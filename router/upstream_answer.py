@@ -156,9 +156,9 @@ class UpstreamAnswer:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def _news(self, carrier: Carrier) -> None:
-        self._waiter = carrier.expect_within(self._limit_s)
-        await self._waiter
+    def _news(self, carrier: Carrier) -> asyncio.Future[None]:
+        self._waiter = waiter = carrier.expect_within(self._limit_s)
+        return waiter
 
     def _raise(self) -> None:
         """Raise the fault, made anew: one that is kept would keep the frames that it passed."""

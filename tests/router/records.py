@@ -82,3 +82,27 @@ def attempt(plan: Plan) -> Attempt:
         ended_at=50.099,
         outcome=Outcome(OutcomeKind.COMPLETED, 100, 64, 20),
     )
+
+
+HOSTILE = (
+    'a" outcome="forged',
+    "a\nb",
+    "a\r\n{}",
+    "\x1b[2Jcleared",
+    "\x00",
+    "\u202egnp.exe",
+    "\ud800",
+    "x" * 1_000_000,
+    "\x7f\x85\u2028",
+    "é 日本",
+    "a=b",
+    "",
+)
+
+
+def hostile(text: str) -> RequestRecord:
+    """A request with this text wherever a client or worker can put some."""
+    made = record(method=text, path=text)
+    assert made.asked is not None
+    made.asked = made.asked._replace(model=text)
+    return made

@@ -12,7 +12,7 @@ from router.access_line import MAX_COUNT, MAX_PATH, json_line, text_line
 from router.errors import ErrorKind
 from router.request_record import RequestEnd, RequestRecord
 from scoring import Outcome, OutcomeKind
-from tests.router.records import record
+from tests.router.records import HOSTILE, hostile, record
 
 MAX_LINE_BYTES = 4096
 
@@ -90,31 +90,7 @@ def test_what_never_was_a_request() -> None:
     assert b"method" not in text_line(bare)
 
 
-def hostile(text: str) -> RequestRecord:
-    """A request with this text wherever a client or worker can put some."""
-    made = record(method=text, path=text)
-    assert made.asked is not None
-    made.asked = made.asked._replace(model=text)
-    return made
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'a" outcome="forged',
-        "a\nb",
-        "a\r\n{}",
-        "\x1b[2Jcleared",
-        "\x00",
-        "\u202egnp.exe",
-        "\ud800",
-        "x" * 1_000_000,
-        "\x7f\x85\u2028",
-        "é 日本",
-        "a=b",
-        "",
-    ],
-)
+@pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_escaped_and_cut(text: str) -> None:
     for line in (json_line(hostile(text)), text_line(hostile(text))):
         assert line.count(b"\n") == 1

@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -19,7 +20,7 @@ from router.tracing_config import TracingConfig
 from router.tracing_start import open_tracing
 from tests.router.failing_workers import OK, reset_at_once
 from tests.router.front_door import ask, front_door
-from tests.router.records import KeptRecords, record
+from tests.router.records import HOSTILE, KeptRecords, hostile, record
 from tests.router.stub_worker import Peer, StubRequest, StubWorker, answering, response, stub_worker
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -206,6 +207,18 @@ async def test_refusals_are_traced() -> None:
     assert span.attributes["error.type"] == "no_worker"
     assert span.attributes["http.response.status_code"] == 503
     assert span.status.status_code.name == "ERROR"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_can_be_exported(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    exporter = InMemorySpanExporter()
+    async with tracing(exporter) as traces:
+        made = hostile(text)
+        traces.begun(made, [(b"traceparent", PARENT.encode()), (b"tracestate", b"\xff=\x1b")])
+        traces.ended(made)
+        await traces.close()
+    assert len(encode_spans(exporter.get_finished_spans()).SerializeToString()) < 20_000
+    assert not caplog.records
 
 
 # A collector

@@ -163,7 +163,7 @@ class BlockIndex:
         keys = [ref & KEY_MASK for ref in refs] if space.number else refs
         added, dropped = bits << slot * STRIDE, cleared << slot * STRIDE
         masks, start = space.masks, 0
-        for end, old in list(MaskRuns(masks, keys, self, self.version)):
+        for end, old in MaskRuns(masks, keys, self, self.version).all():
             new = (old & ~dropped) | added
             if new != old:
                 same = keys[start:end]
@@ -271,8 +271,11 @@ class BlockIndex:
             The runs of those slots that have one.
         """
         walk: PrefixWalk | None = None
-        previous = end = 0
-        for next_end, held in runs:
+        previous = end = index = 0
+        read = runs.read
+        while index < len(read) or runs.more():
+            next_end, held = read[index]
+            index += 1
             mask = with_shared(held, pools) if pools else held
             if walk is None:
                 walk = PrefixWalk(mask & watched, gpu_first)

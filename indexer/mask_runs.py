@@ -8,7 +8,7 @@ whoever asks about it costs the number of runs. Only the first to ask reads bloc
 it asks: what nobody holds is not read to its end.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple, TypeVar
 
@@ -49,33 +49,50 @@ class MaskRuns:
         masks: by key.
         keys: of the prompt's blocks.
         index, version: whose masks they are; while it has that version, what was read is true.
+
+    Attributes:
+        read: number of the blocks up to the end of each run, and their mask, as far as was asked; runs with one mask
+            may follow each other.
     """
 
-    __slots__ = ("_keys", "_masks", "_num_read", "_runs", "index", "version")
+    __slots__ = ("_keys", "_masks", "_num_read", "index", "read", "version")
 
     def __init__(
         self, masks: dict[int, int], keys: Sequence[int], index: object, version: int
     ) -> None:
         self.index = index
         self.version = version
+        self.read: list[tuple[int, int]] = []
         self._masks = masks
         self._keys = keys if isinstance(keys, list) else list(keys)
-        self._runs: list[tuple[int, int]] = []
         self._num_read = 0
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Number of the blocks up to the end of each run, and their mask; runs with one mask may follow each other."""
-        index = 0
-        while index < len(self._runs) or self._read():
-            yield self._runs[index]
-            index += 1
+    def more(self) -> bool:
+        """Read some blocks more, at least a run; False where there are none."""
+        begin = self._num_read
+        if begin == len(self._keys):
+            return False
+        mask = self._masks.get(self._keys[begin], 0)
+        if type(mask) is Segment and mask.keys:
+            place = 0 if mask.keys[0] == self._keys[begin] else mask.keys.index(self._keys[begin])
+            self._num_read += num_shared(self._keys, begin, mask.keys, place)
+            self.read.append((self._num_read, mask))
+        else:
+            self._read_blocks(begin)
+        return True
+
+    def all(self) -> list[tuple[int, int]]:
+        """Every run."""
+        while self.more():
+            pass
+        return self.read
 
     def of_slot(self, slot: int) -> list[BitRun]:
         """The slot's bits on all blocks; runs that follow each other differ. O(runs), once all are read."""
         shift = slot * STRIDE
         found: list[BitRun] = []
         start, begun, last = 0, 0, -1
-        for end, mask in self:
+        for end, mask in self.all():
             bits = mask >> shift & SLOT
             if bits != last:
                 if start > begun:
@@ -85,25 +102,6 @@ class MaskRuns:
         if start > begun:
             found.append(BitRun(begun, start, last))
         return found
-
-    def _read(self) -> bool:
-        """Read some blocks more; False where there are none."""
-        begin = self._num_read
-        if begin == len(self._keys):
-            return False
-        mask = self._masks.get(self._keys[begin], 0)
-        if type(mask) is Segment and mask.keys:
-            self._read_segment(mask)
-        else:
-            self._read_blocks(begin)
-        return True
-
-    def _read_segment(self, mask: Segment) -> None:
-        """The next block lies in a segment: take what of it follows."""
-        begin = self._num_read
-        place = 0 if mask.keys[0] == self._keys[begin] else mask.keys.index(self._keys[begin])
-        self._num_read += num_shared(self._keys, begin, mask.keys, place)
-        self._runs.append((self._num_read, mask))
 
     def _read_blocks(self, begin: int) -> None:
         """Look some blocks up, up to the next segment."""
@@ -116,7 +114,7 @@ class MaskRuns:
             end = self._num_read = start + len(same)
             if mask and len(same) >= MIN_BLOCKS:
                 mask = self._segment(mask, start, end)
-            self._runs.append((end, mask))
+            self.read.append((end, mask))
 
     def _segment(self, mask: int, start: int, end: int) -> Segment:
         """A segment of blocks that have equal masks."""

@@ -14,7 +14,7 @@ segment another mask dissolves the segment before: then it is a mask like any ot
 
 from collections.abc import Sequence
 
-MIN_BLOCKS = 32
+MIN_BLOCKS = 16
 """Shorter stretches are looked up block by block."""
 
 

@@ -26,10 +26,10 @@ def test_runs_are_the_masks_block_by_block(parts: Sequence[tuple[int, int]], slo
     runs = MaskRuns(table, keys, table, 0)
     expected = [mask >> slot * STRIDE & SLOT for mask in masks]
     for _ in range(2):  # what was read is kept
-        starts = [0, *(end for end, _ in runs)]
+        starts = [0, *(end for end, _ in runs.all())]
         read = [
             mask
-            for start, (end, mask) in zip(starts, runs, strict=False)
+            for start, (end, mask) in zip(starts, runs.all(), strict=False)
             for _ in range(start, end)
         ]
         assert read == masks
@@ -50,7 +50,9 @@ class _Asked(dict[int, int]):
 
 def test_only_what_is_asked_is_read() -> None:
     masks = _Asked()
-    assert next(iter(MaskRuns(masks, range(100_000), None, 0)))[1] == 0
+    runs = MaskRuns(masks, range(100_000), None, 0)
+    assert runs.more()
+    assert runs.read[0][1] == 0
     assert masks.num_asked < 1_000
 
 

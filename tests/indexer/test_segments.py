@@ -95,7 +95,7 @@ def test_a_long_stretch_is_looked_up_once() -> None:
     assert not any(type(mask) is Segment for mask in space.masks.values())
     assert index.slot_bits(space, prompt, slot) == [GPU] * len(prompt)
     assert {type(space.masks[key]) for key in prompt} == {Segment}
-    ends = [0, *(end for end, _ in index.runs(space, prompt))]
+    ends = [0, *(end for end, _ in index.runs(space, prompt).all())]
     assert min(end - start for start, end in pairwise(ends)) >= MIN_BLOCKS
 
 

@@ -9,6 +9,7 @@ for the longest goes. At most 64 prompts are asked for at once, a further one go
 not asked again for a while, which doubles with each further failure up to five minutes.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from prompt import (
 )
 from protocol import TokenBytes
 from router.counters import DataCounters
-from router.tokenize_route import TokenizeError, Told
+from router.tokenize_route import SHORT_BYTES, TokenizeError, Told
 
 _MAX_ASKED = 64
 _MAX_KEPT_BYTES = 32 << 20
@@ -101,8 +102,11 @@ class EngineTokens:
         self._num_asked = 0
         self._turn = 0
 
-    async def prompt_tokens(self, view: RequestView) -> PromptTokens:
+    async def prompt_tokens(self, view: RequestView, size_bytes: int = 0) -> PromptTokens:
         """The tokens of a prompt, within the time limit.
+
+        Args:
+            size_bytes: of the request's body; what is long is written and hashed in a thread.
 
         Raises:
             NoTokensError: nobody can be asked about it, or nobody answered; the reason says which.
@@ -115,8 +119,10 @@ class EngineTokens:
         if not able:
             raise NoTokensError(NoTokensReason.NO_TOKENIZER, "nobody can be asked about chats")
         started = self._clock()
-        body = tokenize_body(view, model.kind)
-        name = blake2b(body, key=model.name.encode()[:64], digest_size=16).digest()
+        if size_bytes <= SHORT_BYTES:
+            body, name = _question(view, model)
+        else:
+            body, name = await asyncio.to_thread(_question, view, model)
         tokens = self._kept.get(name)
         if tokens is not None:
             self._counters.asked["kept"] += 1
@@ -185,3 +191,9 @@ class EngineTokens:
         while self._kept_bytes > self._max_kept_bytes:
             oldest = self._kept.pop(next(iter(self._kept)))
             self._kept_bytes -= len(oldest) + _ENTRY_BYTES
+
+
+def _question(view: RequestView, model: AskedModel) -> tuple[bytes, bytes]:
+    """What the engine is asked, and under which name its answer is kept. O(prompt)."""
+    body = tokenize_body(view, model.kind)
+    return body, blake2b(body, key=model.name.encode()[:64], digest_size=16).digest()

@@ -5,7 +5,7 @@ from router.client_keys import CREDENTIALS, ClientKey
 from router.errors import ErrorKind, FrontDoorError
 from router.forward import Forward
 from router.prompt_reader import ReadRequest
-from router.tenant_salt import FIELD, UnsaltableError
+from router.tenant_salt import FIELD, TenantSalt, UnsaltableError
 
 # Of SGLang's requests, each a name or a list of such beside a batch; elsewhere an adapter is named as a model.
 _ADAPTERS = frozenset({"lora_path", "lora_name", "lora_id"})
@@ -25,10 +25,9 @@ def keyed(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
         if key.worker_field is not None:
             headers.append(key.worker_field)
     plan = forward.plan._replace(client=key.name)
-    forward = forward._replace(
+    return forward._replace(
         plan=plan, headers=headers, shows_score=key.sees_scores, priority=key.priority
     )
-    return forward if key.salt is None else _salted(forward, read, key)
 
 
 def _check_model(read: ReadRequest, key: ClientKey) -> None:
@@ -46,10 +45,13 @@ def _check_model(read: ReadRequest, key: ClientKey) -> None:
                 raise key.forbidden(f"this key may not use the adapter {adapter!r}", field)
 
 
-def _salted(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
-    """The request in the key's own cache. On paths that are not routed only a salt of the client's is replaced:
-    what they make of a further field is not known."""
-    assert key.salt is not None, "asked where there is one"
+def salted(forward: Forward, read: ReadRequest, salt: TenantSalt) -> Forward:
+    """The request in the cache of a key. O(body). On paths that are not routed only a salt of the client's is replaced:
+    what they make of a further field is not known.
+
+    Raises:
+        FrontDoorError: the body is of a form into which no salt can be put.
+    """
     is_routed = forward.plan.api != Api.OTHER
     view = read.view
     if view is None:
@@ -60,9 +62,9 @@ def _salted(forward: Forward, read: ReadRequest, key: ClientKey) -> Forward:
     if not is_routed and FIELD not in view.body:
         return forward
     try:
-        body = key.salt.applied(forward.body, view.body)
+        body = salt.applied(forward.body, view.body)
     except UnsaltableError as error:
         message = f"the body cannot be given the cache salt of this key: {error}"
         raise FrontDoorError(ErrorKind.MALFORMED, message) from error
-    plan = forward.plan._replace(cache_salt=key.salt.of(view.cache_salt))
+    plan = forward.plan._replace(cache_salt=salt.of(view.cache_salt))
     return forward._replace(body=body, plan=plan)

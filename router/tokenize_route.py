@@ -14,6 +14,8 @@ from router.hops import LOOP_STATUS, Hops
 from router.upstream import Upstream, UpstreamError, UpstreamTimeouts, open_upstream
 
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
+SHORT_BYTES = 16 * 1024
+"""What is longer is written and read in a thread, so that no stream waits for it."""
 _NO_SUCH_ROUTE = frozenset({404, 405, 501, LOOP_STATUS})
 
 
@@ -76,7 +78,9 @@ class TokenizeRoute:
                     raise TokenizeError(f"it answers more than {_MAX_ANSWER_BYTES} bytes")
         finally:
             answer.close()
-        return Told(_tokens_of(bytes(text)))
+        if len(text) <= SHORT_BYTES:
+            return Told(_tokens_of(bytes(text)))
+        return Told(await asyncio.to_thread(_tokens_of, bytes(text)))
 
 
 @asynccontextmanager

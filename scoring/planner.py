@@ -41,11 +41,10 @@ from scoring.room_watch import RoomWatch, Unwatched
 from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS
 from scoring.speeds import NoSample
 from scoring.takers import takers_of
-from scoring.weighing import Scale, Timer, Weighing
+from scoring.weighing import UNROUTED_API, Scale, Timer, Weighing
 from scoring.worker_table import PlannedWorker, Resolution, WorkerTable
 
 _COVER_CHECKS_PER_TICK = 64
-_UNROUTED_API = "other"  # paths that mean no model: any worker will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +314,7 @@ class Planner:
 
     def _resolve(self, request: PlanRequest) -> Resolution:
         resolution = self._table.resolve(request.model, request.adapter)
-        if request.model is None and request.api == _UNROUTED_API and not resolution.rows:
+        if request.model is None and request.api == UNROUTED_API and not resolution.rows:
             return self._table.everyone()
         return resolution
 

@@ -23,6 +23,9 @@ from scoring.worker_table import RankRow, Resolution, WorkerEntry
 Timer = Callable[[], int]
 """Nanoseconds of a clock that only moves forward; for ``timing_us`` alone, no decision reads it."""
 
+UNROUTED_API = "other"
+"""Of paths that mean no model: any worker will do. What is asked there of a worker's own takes no room on it."""
+
 
 class TimedPrompt(Prompt):
     """A prompt that knows how long its keys took to make, and whether its reuse proves anything."""
@@ -144,6 +147,7 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
     """Ranks that may be chosen; the others of the model go to ``excluded``."""
     tried, length = weighing.request.excluded, weighing.prompt_tokens
     is_guess, keeper = weighing.request.is_approximate, weighing.request.keeper
+    computes = keeper is None or weighing.request.api != UNROUTED_API
     eligible: list[RankRow] = []
     for row in weighing.resolution.rows:
         entry = row.entry
@@ -154,7 +158,7 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
             longest = entry.spec.max_model_len
             if longest is not None and length > longest:
                 reason = Exclusion.PROMPT_TOO_LONG
-        if reason is None and row.book.in_flight >= entry.max_in_flight:
+        if reason is None and row.book.in_flight >= entry.max_in_flight and computes:
             reason = Exclusion.AT_CAPACITY  # and nothing else keeps it
         if reason is None:
             eligible.append(row)

@@ -200,3 +200,14 @@ def test_what_a_worker_keeps_only_that_worker_serves(asked: PlanRequest) -> None
     gone = planner.explain(asked._replace(keeper=WorkerId("z")), 0.0)
     assert gone.chosen is None
     assert Exclusion.UNHEALTHY not in gone.excluded
+
+
+def test_what_is_asked_about_kept_things_takes_no_room() -> None:
+    planner = planner_of(TruthIndex())
+    planner.add_worker(spec("a", max_in_flight=1))
+    planner.plan(request(PROMPT), 0.0)
+    kept = request(PROMPT)._replace(keeper=WorkerId("a"))
+    assert planner.explain(kept, 0.0).excluded == {Exclusion.AT_CAPACITY: 1}
+    about = request(None, model=None)._replace(api="other", keeper=WorkerId("a"))
+    assert planner.explain(about, 0.0).chosen == RankName("a", 0)
+    assert planner.explain(about._replace(keeper=None), 0.0).chosen is None

@@ -1,7 +1,7 @@
 """The data port behind keys: an application before the data port's own, where keys are configured.
 
 A request without a right to be served is refused before its body is read. The router's probes and browsers'
-preflights need no key.
+preflights need no key; one that they bring nevertheless goes no further.
 """
 
 import os
@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from prompt import api_of_path
 from router.answer import Answer
-from router.client_keys import ClientKeys
+from router.client_keys import CREDENTIALS, ClientKeys
 from router.client_paths import needs_no_key
 from router.data_app import DataApp
 from router.errors import FrontDoorError
@@ -36,11 +36,13 @@ class KeyGate:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if needs_no_key(scope["method"], scope["path"], scope["headers"]):
-            await self._app(scope, receive, send)
+        headers = scope["headers"]
+        if needs_no_key(scope["method"], scope["path"], headers):
+            own = [field for field in headers if field[0] not in CREDENTIALS]
+            await self._app({**scope, "headers": own}, receive, send)
             return
         try:
-            key = self._keys.of(scope["headers"])
+            key = self._keys.of(headers)
             if (record := record_of(scope)) is not None:
                 record.client = key.name
             key.enter(scope["path"], self._clock())

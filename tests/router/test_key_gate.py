@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from random import Random
 
 import pytest
 
@@ -10,7 +11,15 @@ from prompt import Api
 from router.client_keys import ClientKeys, KeyOutcome, Stranger
 from router.data_app import DataLimits
 from tests.router.front_door import FrontDoor, WireAnswer, ask, connect, front_door
-from tests.router.stub_worker import Peer, StubWorker, answering, response, stub_worker
+from tests.router.stub_worker import (
+    SSE_HEAD,
+    Peer,
+    StubWorker,
+    answering,
+    chunk,
+    response,
+    stub_worker,
+)
 from tests.router.test_client_keys import entry
 
 OK = answering(response(b"{}", headers=(("x-kvroute-score", "of another router"),)))
@@ -39,8 +48,9 @@ async def test_without_a_key_nothing_but_probes_and_preflights_is_served() -> No
         assert not worker.requests
         for method, target in (("GET", "/health"), ("HEAD", "/ready")):
             assert (await ask(door, method, target, body=None)).status == 200
-        free = await ask(door, "OPTIONS", "/v1/chat/completions", preflight, None)
+        free = await ask(door, "OPTIONS", "/v1/chat/completions", [*preflight, bearer("a")], None)
         assert (free.status, len(worker.requests)) == (200, 1)
+        assert worker.requests[0].values("authorization") == []
         await door.settled()
         assert door.counters.requests[Api.CHAT, "4xx"] == 1
 
@@ -254,3 +264,58 @@ async def test_a_key_is_limited_to_its_models_by_whatever_field_they_are_named(f
                 if status == 403:
                     assert json.loads(answer.body)["error"]["param"] == field
                 assert (await ask(door, "POST", target, [bearer("b")], body)).status == 200
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_burst_with_every_kind_of_end_leaves_nothing_in_use(seed: int) -> None:
+    """Clients that leave within a head, a body, a wait, a stream; answers that fail; requests behind one another."""
+    rng = Random(seed)
+    limit, most = 5, 0
+    keys = ClientKeys([entry(max_in_flight=limit)])
+    (key,) = keys
+
+    async def script(peer: Peer) -> None:
+        nonlocal most
+        most = max(most, key.in_flight)
+        await asyncio.sleep(0.02)
+        match rng.randrange(4):
+            case 0:
+                peer.reset()
+            case 1:
+                await peer.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+                await asyncio.sleep(0.02)
+                peer.close()
+            case _:
+                await peer.send(response(b"{}"))
+
+    async def client_of(door: FrontDoor, kind: int) -> None:
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nX-Api-Key: key-a\r\n"
+        whole = (head + "Content-Length: 2\r\n\r\n{}").encode()
+        async with connect(door.port) as client:
+            match kind:
+                case 0:
+                    client.writer.write(whole[:40])
+                case 1:
+                    client.writer.write(whole[:-1])
+                case 2:
+                    client.writer.write(whole * 4)
+                    await client.head()
+                case 3:
+                    client.writer.write(whole)
+                    await asyncio.sleep(rng.random() * 0.05)
+                    client.reset()
+                case _:
+                    client.writer.write(whole)
+                    await client.answer()
+            await asyncio.sleep(rng.random() * 0.02)
+
+    async with stub_worker(script) as worker, front_door(worker.url, keys=keys) as door:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(client_of(door, rng.randrange(6)))
+        while key.in_flight or door.guard.num_open:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await door.settled()
+        keys.check()
+    assert 0 < most <= limit
+    assert key.outcomes[KeyOutcome.CONCURRENCY_LIMITED] > 0

@@ -92,7 +92,12 @@ async def a_repeated_prefix_is_reported_as_cached(client: openai.AsyncOpenAI) ->
 
 
 async def models_are_listed(client: openai.AsyncOpenAI) -> None:
-    assert [model.id async for model in client.models.list()] == [MODEL]
+    (listed,) = [model async for model in client.models.list()]
+    assert (listed.id, listed.object) == (MODEL, "model")
+    assert listed.created > 0
+    assert (await client.models.retrieve(MODEL)) == listed
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("nobody")
 
 
 async def errors_are_the_clients_own(client: openai.AsyncOpenAI) -> None:

@@ -1,6 +1,7 @@
 """The id that an answer gives to what was made, read at its beginning while it is relayed.
 
     {"id": "resp_1", "object": "response", …                                  a whole answer
+    "session_1"                                                               an answer that is nothing else
     event: response.created\\ndata: {"response": {"id": "resp_1", …}, …}       a stream
 
 A bounded copy of the beginning is looked through as it comes, until the id has been seen; what follows is not
@@ -69,7 +70,7 @@ class AnswerStart:
                 return False  # a string that is not whole yet
             if text is None:
                 self._step(mark)
-            elif self._key == b"id" and self._is_at_top():
+            elif not self._path or (self._key == b"id" and self._is_at_top()):
                 self._take(text)
             elif token[2] is None:
                 self._key = None

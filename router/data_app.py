@@ -26,11 +26,11 @@ from router.everywhere import ask_everywhere, is_for_all
 from router.exchange import Exchange, is_unknown_model
 from router.forward import Forward
 from router.headers import REQUEST_ID, RawHeader, RequestHead, read_request_head
-from router.keepers import Keepers
+from router.keepers import SESSION, Keepers
 from router.keyed_request import keyed, salted
 from router.made_ids import MadeIds
 from router.own_routes import Fleet, OwnAnswer, own_answer
-from router.prompt_reader import PromptReader
+from router.prompt_reader import PromptReader, ReadRequest
 from router.recorded_relay import recorded
 from router.refusal import refuse_unread
 from router.relay import Relay
@@ -185,7 +185,7 @@ class DataApp:
             read = await self._reader.read(routed, head, body)
             plan = plan_request(routed, request_id, read, time.time(), head.session)
             made: MadeIds | None = None
-            if routed is Api.OTHER or routed is Api.RESPONSES:
+            if routed is Api.OTHER or routed is Api.RESPONSES or _is_in_session(read):
                 plan = self._keepers.bound(plan, scope["path"], read.view, started_at)
                 made = self._keepers.made_by(scope["method"], scope["path"])
             forward = Forward(
@@ -269,6 +269,10 @@ async def _stop_short(answer: Answer, id_header: RawHeader) -> None:
                 await answer.refuse(error, [id_header, (b"connection", b"close")])
             elif not answer.is_finished:
                 await answer.break_off(error)
+
+
+def _is_in_session(read: ReadRequest) -> bool:
+    return read.view is not None and SESSION in read.view.body
 
 
 def _target(scope: Scope, api: Api) -> str:

@@ -3,12 +3,13 @@
     POST /v1/responses                            ─▶ any worker; the answer's id is remembered as its maker's
     GET /v1/responses/resp_1, …/cancel            ─▶ the maker of resp_1
     POST /v1/responses {previous_response_id: …}  ─▶ the maker of that response, which holds the history
+    POST /open_session, /generate {session_params: {id: …}}  ─▶ likewise, for SGLang's sessions
 
 An id that is not known goes to any worker, as if it were none: where there is one worker only, that is the right
 one. A maker that was removed has taken along what it kept.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from prompt import RequestView
@@ -27,10 +28,14 @@ _COLLECTIONS = frozenset(
         "/v1/videos",
     }
 )
-"""A POST to one of these makes something that has an id."""
+"""A POST to one of these makes something that has an id, which stands in paths below it."""
+_MAKING = _COLLECTIONS | {"/open_session"}
 _PREFIXES = tuple(f"{collection}/" for collection in _COLLECTIONS)
 _REFERENCES = ("previous_response_id", "conversation", "input_file_id", "file_id")
 """Fields of bodies that name what an engine keeps, the first that is known counts."""
+SESSION = "session_params"
+"""Of any body that an SGLang computes, where it goes on in a session."""
+_OTHER_REFERENCES = {"/close_session": ("session_id",)}
 
 
 class ServedNames(Protocol):
@@ -53,7 +58,7 @@ class Keepers:
 
     def made_by(self, method: str, path: str) -> MadeIds | None:
         """Where the id that the answer gives belongs; None where the request makes nothing that is kept."""
-        is_making = method == "POST" and path.removesuffix("/") in _COLLECTIONS
+        is_making = method == "POST" and path.removesuffix("/") in _MAKING
         return self.made if is_making else None
 
     def bound(
@@ -88,10 +93,17 @@ def _named(path: str, view: RequestView | None) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
     if path.startswith(_PREFIXES):
         found.append((path.split("/", 4)[3], None))
-    if view is not None and path.removesuffix("/").startswith(tuple(_COLLECTIONS)):
-        named = ((_id_of(view.body.get(field)), field) for field in _REFERENCES)
+    if view is not None:
+        named = ((_id_of(view.body.get(field)), field) for field in _references(path))
         found += [(made_id, field) for made_id, field in named if made_id is not None]
     return found
+
+
+def _references(path: str) -> Iterable[str]:
+    route = path.removesuffix("/")
+    if route in _COLLECTIONS or route.startswith(_PREFIXES):
+        return _REFERENCES
+    return _OTHER_REFERENCES.get(route, (SESSION,))
 
 
 def _id_of(value: object) -> str | None:

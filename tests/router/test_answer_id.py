@@ -40,6 +40,8 @@ WHOLE = {
     "none": (b'{"error":{"message":"no"}}', None),
     "of what follows the body": (b'{}{"id":"resp_1"}', None),
     "in a list": (b'[{"id":"resp_1"}]', None),
+    "nothing else": (b' "session_1"', "session_1"),
+    "nothing else, and no id": (b'""', None),
     "no JSON": (b"resp_1", None),
     "nothing": (b"", None),
 }

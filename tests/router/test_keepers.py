@@ -264,3 +264,33 @@ async def test_other_paths_leave_no_ids() -> None:
         answer = await ask(door, "GET", "/v1/threads/w", body=None)
         assert answer.status == 404
         assert door.brain.requests[-1].keeper is None
+
+
+async def test_sessions_are_gone_on_with_where_they_were_opened() -> None:
+    def make(name: str) -> Script:
+        async def script(peer: Peer) -> None:
+            await peer.send(response(json.dumps(f"session-{name}").encode()))
+
+        return script
+
+    async with fleet(3, make) as (door, _):
+        names = dict(door.brain.urls)
+        for name, url in names.items():
+            door.brain.urls = {name: url}
+            await ask(door, "POST", "/open_session", JSON, b'{"capacity_of_str_len":1000}')
+        door.brain.urls = names
+        for name in names:
+            session = f"session-{name}"
+            for target, body in (
+                ("/generate", {"text": "x", "session_params": {"id": session, "rid": None}}),
+                ("/v1/chat/completions", {"messages": [], "session_params": {"id": session}}),
+                ("/v1/completions", {"prompt": "x", "session_params": {"id": session}}),
+                ("/close_session", {"session_id": session}),
+            ):
+                answer = await ask(door, "POST", target, JSON, json.dumps(body).encode())
+                assert answer.values("x-kvroute-worker") == [name], target
+        for odd in (None, 5, {}, {"id": None}, {"id": "unknown"}, ["x"]):
+            text = json.dumps({"text": "x", "session_params": odd}).encode()
+            answer = await ask(door, "POST", "/generate", JSON, text)
+            assert answer.status == 200
+            assert door.brain.requests[-1].keeper is None

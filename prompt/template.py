@@ -27,6 +27,7 @@ from prompt.content_format import ContentFormat, content_format, sglang_content_
 from prompt.conversation import Conversation, Message, read_conversation
 from prompt.errors import NoTokensError, NoTokensReason
 from prompt.first_item import find_first_item, with_item
+from prompt.member_code import DICT_ATTRIBUTES, MemberCode
 from prompt.prefix_table import common_length
 
 # The blank at the end shows whether the template trims the message.
@@ -46,7 +47,6 @@ _PROBES: tuple[Mapping[str, object], ...] = tuple(
     {"messages": [{"role": role, "content": f" {role}\n is heard "} for role in roles]}
     for roles in (("system", "user"), ("user",), ("user", "assistant", "user"))
 )
-_DICT_ATTRIBUTES = frozenset(dir(dict))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,15 +244,17 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     The answers are the same; without it each ``message.role`` costs an exception raised and caught.
     """
 
+    code_generator_class = MemberCode
+
     def getattr(self, obj: object, attribute: str) -> object:
-        if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
+        if type(obj) is dict and attribute not in DICT_ATTRIBUTES:
             if attribute in obj:
                 return obj[attribute]
             return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: object, argument: object) -> object:
-        if type(obj) is dict and type(argument) is str and argument not in _DICT_ATTRIBUTES:
+        if type(obj) is dict and type(argument) is str and argument not in DICT_ATTRIBUTES:
             if argument in obj:
                 return obj[argument]
             return self.undefined(obj=obj, name=argument)

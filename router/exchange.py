@@ -102,10 +102,9 @@ class Exchange:
         relay.retries.began(relay.clock())
         if relay.queue.is_due:
             relay.queue.dispatch()  # whoever waits has its turn first
-        try:
-            lease: Lease | None = self._book()
-        except NoCandidateError as error:
-            lease = await self._wait(error)
+        lease = self._book_if_room()
+        if lease is None:
+            lease = await self._wait()
         while lease is not None:
             with lease:
                 lease = await self._attempt(lease)
@@ -196,20 +195,32 @@ class Exchange:
     async def _book_again(self, reason: RetryReason, now: float, *, waits: bool) -> Lease | None:
         """A further lease, if anybody can take the request; ``waits`` where nobody has room at once."""
         try:
-            again = await self._book_or_wait() if waits else self._book()
+            again = self._book_if_room()
+            if again is None and waits:
+                again = await self._wait()
         except (NoCandidateError, TooManyRequestsError, FrontDoorError):
+            return None
+        if again is None:
             return None
         self._relay.retries.spend(now)
         self._relay.counters.retries[reason] += 1
         return again
 
-    async def _book_or_wait(self) -> Lease:
+    def _book_if_room(self) -> Lease | None:
+        """Ask the brain for a rank; None where one would take the request, had it room.
+
+        Raises:
+            NoCandidateError: no rank would take it.
+            TooManyRequestsError: the brain is full.
+        """
         try:
             return self._book()
         except NoCandidateError as error:
-            return await self._wait(error)
+            if not is_at_capacity(error.decision):
+                raise
+        return None
 
-    async def _wait(self, error: NoCandidateError) -> Lease:
+    async def _wait(self) -> Lease:
         """A lease once there is room; however often it waits, no longer than it may in all.
 
         Raises:
@@ -217,8 +228,6 @@ class Exchange:
             TooManyRequestsError: the brain is full.
             FrontDoorError: it may not wait, or not that long.
         """
-        if not is_at_capacity(error.decision):
-            raise error
         forward, queue = self._forward, self._relay.queue
         now, before_s = self._relay.clock(), self._waited_s
         if self._waits_until is None:

@@ -139,6 +139,8 @@ class WaitingQueue:
         except asyncio.CancelledError:
             self._abandon(place)
             raise
+        finally:
+            del place  # it keeps what was raised, which keeps this frame
 
     def dispatch(self) -> None:
         """Give away what room there may be, in order; the rest follows in the next turn of the event loop."""
@@ -242,6 +244,8 @@ class WaitingQueue:
             self.ended[QueueEnd.PLACED] += 1
             self.wait_s.observe(waited_s)
             place.future.set_result(lease)
+        finally:
+            del place  # it keeps what was raised, which keeps this frame
 
     def _end(self, place: _Place, how: QueueEnd, error: Exception) -> None:
         """It waits no longer, and has no place."""

@@ -109,12 +109,12 @@ class AnswerHead(NamedTuple):
 def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
     """One pass over a request's header section; names are lower case, as the server hands them over."""
     forwarded: list[RawHeader] = []
-    named: frozenset[bytes] = frozenset()
+    connection: list[bytes] = []
+    vias: list[bytes] = []
     length: int | None = None
     is_encoded = is_json = expects_continue = False
     request_id: str | None = None
     session: str | None = None
-    via = b""
     for field in raw:
         name, value = field
         if name not in _NOT_FORWARDED:
@@ -126,7 +126,7 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
         elif name == b"content-length":
             length = int(value) if value.isdigit() else None
         elif name == b"connection":
-            named |= _listed_names(value)
+            connection.append(value)
         elif name == REQUEST_ID:
             request_id = sane_request_id(value)
         elif name == b"content-encoding":
@@ -134,11 +134,13 @@ def read_request_head(raw: Iterable[RawHeader]) -> RequestHead:
         elif name == b"expect":
             expects_continue = value.lower() == b"100-continue"
         elif name == b"via":
-            via += b"," + value
+            vias.append(value)
         else:  # SESSION_ID
             session = value.decode("latin-1") or None
-    if named:
+    if connection:
+        named = _listed_names(b",".join(connection))
         forwarded = [field for field in forwarded if field[0] not in named]
+    via = b",".join(vias)
     return RequestHead(
         forwarded, length, is_encoded, is_json, request_id, expects_continue, via, session
     )

@@ -175,3 +175,12 @@ async def longest_turn(num_clients: int, num_bytes: int) -> int:
 async def test_clients_that_leave_big_streams_cost_what_those_of_small_ones_do() -> None:
     small = await longest_turn(30, 1 << 17)
     assert await longest_turn(30, 5 << 20) < 2 * small + 500
+
+
+def test_a_head_of_fields_that_are_read_is_gone_through_once() -> None:
+    """Were each of them joined to those before it, 64 KiB of them would take as long as thousands of heads."""
+    raw = [(b"connection", b"%x" % number) for number in range(4000)] + [(b"via", b"x")] * 4000
+    with threads_of("_listed_names") as calls:
+        head = read_request_head([*raw, (b"7f", b"named"), (b"x", b"kept")])
+    assert (len(calls), len(head.via.split(b","))) == (1, 4000)
+    assert head.forwarded[-1] == (b"x", b"kept")

@@ -51,9 +51,6 @@ _PLAIN = tuple(b"HTTP/1.1 %d" % digit for digit in (2, 3, 4, 5))
 class Home(Protocol):
     """Where a connection comes from, and where it goes when it is idle."""
 
-    def opened(self, connection: "UpstreamConnection") -> None:
-        """It was made."""
-
     def released(self, connection: "UpstreamConnection", now: float) -> None:
         """It can serve again."""
 
@@ -84,6 +81,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_interim_bytes",
         "_is_head_request",
         "_is_in_head",
+        "_is_made",
         "_is_plain",
         "_is_reading_paused",
         "_is_writing_paused",
@@ -117,6 +115,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._has_served = False
         self._is_head_request = False
         self._is_in_head = True
+        self._is_made = False
         self._is_plain = False  # it begins as final answers of HTTP/1.1 do
         self._is_reading_paused = False
         self._is_writing_paused = False
@@ -179,9 +178,10 @@ class UpstreamConnection(asyncio.Protocol):
     # Of the home
 
     def close(self) -> None:
-        """At once."""
+        """At once, if it was made."""
         self._unsent = None
-        self._transport.abort()
+        if self._is_made:
+            self._transport.abort()
 
     def expire(self) -> None:
         """It is due: idle for too long, or silent while its answer is awaited."""
@@ -197,7 +197,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It is open."""
         self._transport = transport
-        self._home.opened(self)
+        self._is_made = True
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and wake the reader once for all of it."""

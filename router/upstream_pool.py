@@ -12,7 +12,6 @@ within ``SWEEP_S``, or a quarter of the shortest timeout where that is less. It 
 
 import asyncio
 from dataclasses import dataclass, field
-from functools import partial
 from urllib.parse import urlsplit
 
 from router.causes import cause_of
@@ -106,14 +105,21 @@ class UpstreamPool:
         Raises:
             UpstreamError: none came about, or not in time.
         """
-        make = partial(UpstreamConnection, _Home(self, origin), self._loop, self._timeouts)
+        connection = UpstreamConnection(_Home(self, origin), self._loop, self._timeouts)
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
-                return await self._dialer.dial(make, origin.host, origin.port, is_tls=origin.is_tls)
+                await self._dialer.dial(
+                    lambda: connection, origin.host, origin.port, is_tls=origin.is_tls
+                )
+            self._join(connection)
         except TimeoutError as error:
             raise UpstreamError(Fault.CONNECT, "no connection in time") from error
         except (OSError, ValueError) as error:  # UnicodeError among them
             raise UpstreamError(Fault.CONNECT, cause_of(error)) from error
+        finally:
+            if connection not in self._open:
+                connection.close()
+        return connection
 
     def drop_idle(self, origin: Origin) -> None:
         """Close the idle ones: the worker has closed one of their kind."""
@@ -134,18 +140,21 @@ class UpstreamPool:
         assert all(len(origin.idle) <= self.max_idle for origin in self._origins.values())
         assert (self._timer is not None) is bool(self._open), "the timer runs while there are any"
 
-    def joined(self, connection: UpstreamConnection) -> None:
-        """A connection was made."""
-        self._open.add(connection)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._sweep_s, self._sweep)
-
     def left(self, connection: UpstreamConnection) -> None:
         """It is gone."""
         self._open.discard(connection)
         if not self._open and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _join(self, connection: UpstreamConnection) -> None:
+        """A connection is open, and somebody's. One that is given up as it comes about never is: it is closed, but not
+        every loop tells it so. Of one that is closed already it is known, or will be."""
+        if not connection.is_usable:
+            return
+        self._open.add(connection)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._sweep_s, self._sweep)
 
     def _sweep(self) -> None:
         """O(connections), some 50 ns each."""
@@ -161,9 +170,6 @@ class _Home:
 
     pool: UpstreamPool
     origin: Origin
-
-    def opened(self, connection: UpstreamConnection) -> None:
-        self.pool.joined(connection)
 
     def released(self, connection: UpstreamConnection, now: float) -> None:
         connection.due = now + KEEP_ALIVE_S

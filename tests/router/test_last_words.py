@@ -24,9 +24,6 @@ class Home:
     num_released = 0
     num_lost = 0
 
-    def opened(self, connection: UpstreamConnection) -> None:
-        """It was made."""
-
     def released(self, connection: UpstreamConnection, now: float) -> None:
         """It can serve again."""
         self.num_released += 1

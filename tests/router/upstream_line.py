@@ -110,9 +110,6 @@ class Line:
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
-    def opened(self, connection: UpstreamConnection) -> None:
-        """The connection was made."""
-
     def released(self, connection: UpstreamConnection, now: float) -> None:
         """It can serve again."""
         assert connection.is_usable

@@ -46,7 +46,7 @@ class Relaying:
         is_readable = self._forward.reads_usage and not head.is_encoded
         tail = Tail() if is_readable or head.is_event_stream else None
         if self._forward.made is not None and answer.status < 300:
-            tail = self._naming_tail(self._forward.made, head)
+            tail = self._naming_tail(self._forward.made, head) or tail
         is_plain_stream = head.is_event_stream and not head.is_encoded
         start = StreamStart() if is_plain_stream and answer.status < 400 else None
         if answer.is_ended and self._client.takes_all:
@@ -64,11 +64,11 @@ class Relaying:
                 await self._tell_broken(tail, error.fault)
             # The answer is left unfinished: the server aborts the transfer, so that the client can tell.
 
-    def _naming_tail(self, made: MadeIds, head: AnswerHead) -> Tail:
-        """A tail that learns the id of what was made, where it can be read."""
+    def _naming_tail(self, made: MadeIds, head: AnswerHead) -> Tail | None:
+        """A tail that learns the id of what was made; None where it cannot be read."""
         if head.is_encoded:
             made.lost[Lost.UNREADABLE] += 1
-            return Tail()
+            return None
         worker = self._lease.plan.rank.worker
         return NamingTail(made, worker, self._relay.clock, is_stream=head.is_event_stream)
 

@@ -6,14 +6,19 @@ from scoring.worker_table import Resolution
 
 
 def takers_of(request: PlanRequest, resolution: Resolution) -> frozenset[Rank]:
-    """Ranks that serve the request and have not failed it: free or not, well or not. O(ranks)."""
+    """Ranks that serve the request and have not failed it: free or not, well or not.
+
+    O(1) for most, which may go to every rank of their model, and have one set in common; else O(ranks).
+    """
     tokens = None if request.is_approximate else request.tokens
     length = 0 if tokens is None else num_tokens(tokens)
     keeper, tried = request.keeper, request.excluded
+    if keeper is None and not tried and length <= resolution.shortest:
+        return resolution.ranks
     return frozenset(
         row.rank
         for row in resolution.rows
         if row.rank not in tried
         and (keeper is None or keeper == row.rank.worker)
-        and length <= (row.entry.spec.max_model_len or length)
+        and length <= row.entry.longest
     )

@@ -8,6 +8,7 @@ serves one model only, or where it is about no model.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from prompt import Api
 from protocol import Rank, WorkerId, WorkerSpec
@@ -62,6 +63,12 @@ class WorkerEntry:
         return self._pins.get(api, RankPin.HEADER)
 
     @property
+    def longest(self) -> float:
+        """Tokens that a prompt may have here; without a bound where that is not known."""
+        length = self.spec.max_model_len
+        return inf if length is None else length
+
+    @property
     def bound(self) -> int | None:
         """``max_in_flight``; None where there is no bound."""
         return None if self.max_in_flight == UNBOUNDED else self.max_in_flight
@@ -91,7 +98,16 @@ class Resolution:
         rows: ranks that serve it.
     """
 
-    __slots__ = ("_everyone", "_others", "_unpinned", "adapter", "model", "rows")
+    __slots__ = (
+        "_everyone",
+        "_others",
+        "_ranks",
+        "_shortest",
+        "_unpinned",
+        "adapter",
+        "model",
+        "rows",
+    )
 
     def __init__(
         self,
@@ -106,6 +122,8 @@ class Resolution:
         self._everyone = everyone
         self._others: tuple[RankRow, ...] | None = None
         self._unpinned: frozenset[str] | None = None
+        self._ranks: frozenset[Rank] | None = None
+        self._shortest: float | None = None
 
     def has_unpinned(self, api: str) -> bool:
         """Whether some of the ranks cannot be told to an engine with a request of this API. O(ranks) at first."""
@@ -120,6 +138,20 @@ class Resolution:
     def num_others(self) -> int:
         """Number of all other ranks."""
         return len(self._everyone) - len(self.rows)
+
+    @property
+    def ranks(self) -> frozenset[Rank]:
+        """Those of ``rows``, always the same set. O(ranks) when first asked for."""
+        if self._ranks is None:
+            self._ranks = frozenset(row.rank for row in self.rows)
+        return self._ranks
+
+    @property
+    def shortest(self) -> float:
+        """Tokens that a prompt may have on every rank, as far as is known. O(ranks) when first asked for."""
+        if self._shortest is None:
+            self._shortest = min((row.entry.longest for row in self.rows), default=inf)
+        return self._shortest
 
     @property
     def others(self) -> tuple[RankRow, ...]:

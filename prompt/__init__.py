@@ -12,7 +12,7 @@ from prompt.given_ids import GivenIds
 from prompt.hub_cache import default_hub_cache, hub_snapshot
 from prompt.model import PromptModel
 from prompt.models import PromptModels
-from prompt.parity_probes import PARITY_PROBES
+from prompt.parity_probes import FURTHER_PROBES, PARITY_PROBES
 from prompt.prefix_table import PrefixTable, TableLimits, chunk_names
 from prompt.prompt_tokens import PromptTokens
 from prompt.single_prompt import given_tokens
@@ -24,6 +24,7 @@ from prompt.view import Api, RequestView, api_of_path, computes_whole_prompt, vi
 
 __all__ = [
     "BUNDLED_MODEL_NAME",
+    "FURTHER_PROBES",
     "PARITY_PROBES",
     "Api",
     "AskedKind",

@@ -12,11 +12,10 @@ A part that is not text (image, audio, …) stands for tokens that only the engi
 tokens here up to its first one (`first_item`). Nothing of the body is changed; what differs is copied.
 
 Source: vLLM 0.32, recorded. SGLang renders plain chats alike and differs beyond them: it joins the texts of
-a list with blanks, leaves a string a string for templates that want parts, gives the template a tool's
-function alone and no tools under tool_choice none, keeps the role developer, makes a user's of what the
-assistant said last, says by two names whether the model is to think, and takes a chat's ``input_ids`` for its
-prompt (0.5.23, read, not recorded).
-`is_plain` tells plain chats.
+a list with blanks, leaves a string a string for templates that want parts, gives a tool's fields as they were sent
+and no tools under tool_choice none, keeps the role developer, makes a user's of what the assistant said last, says
+by two names whether the model is to think, and takes a chat's ``input_ids`` for its prompt (0.5.23, read).
+`is_plain` tells plain chats, `sglang_chat` has the rules of a release.
 """
 
 import json
@@ -46,6 +45,17 @@ _OF_SOME_ENGINES = frozenset(
         "reasoning",
         "input_ids",
     }
+)
+# Fields of messages that one engine hands to the template and another does not.
+_KEPT_OF_USERS = ("name",)
+_KEPT_OF_OTHERS = (
+    "tool_calls",
+    "reasoning",
+    "reasoning_content",
+    "tool_call_id",
+    "phase",
+    "tools",
+    "prefix",
 )
 _OF_SGLANG = ("reasoning_effort", "reasoning", "input_ids")
 _PLAIN_ROLES = frozenset({"system", "user", "assistant"})
@@ -175,7 +185,12 @@ def _is_plain_message(message: object) -> bool:
     if isinstance(content, list) and not _is_one_text(content):
         return False
     role = message.get("role")
-    return isinstance(role, str) and role in _PLAIN_ROLES and not message.get("tool_calls")
+    if not isinstance(role, str) or role not in _PLAIN_ROLES:
+        return False
+    if len(message) == 2 and "content" in message:
+        return True
+    kept = _KEPT_OF_USERS if role == "user" else _KEPT_OF_OTHERS
+    return all(message.get(name) is None for name in kept)
 
 
 def _is_one_text(content: list[object]) -> bool:

@@ -63,12 +63,14 @@ class PromptModel:
         *,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         takes_plain_chats_only: bool = False,
+        follows_sglang: bool = False,
     ) -> None:
         self.name = name
         self._tokenizer = tokenizer
         self._templates = templates
         self._clock_ns = clock_ns
         self._takes_plain_chats_only = takes_plain_chats_only
+        self._follows_sglang = follows_sglang
 
     @classmethod
     def load(
@@ -99,9 +101,15 @@ class PromptModel:
             return cls(name, loaded, templates)
         return cls(name, found, templates)
 
-    def for_engines(self, engines: Collection[EngineKind]) -> "PromptModel":
+    def for_engines(
+        self, engines: Collection[EngineKind], *, follows_sglang: bool = False
+    ) -> "PromptModel":
         """This model as engines of all these kinds serve it: a chat that they may render differently has
-        no tokens. Shares template and tokenizer."""
+        no tokens. Shares template and tokenizer.
+
+        Args:
+            follows_sglang: all of them are SGLang, and render further chats as is done here (`sglang_chat`).
+        """
         if EngineKind.SGLANG not in engines:
             return self
         return PromptModel(
@@ -110,6 +118,7 @@ class PromptModel:
             self._templates,
             clock_ns=self._clock_ns,
             takes_plain_chats_only=True,
+            follows_sglang=follows_sglang,
         )
 
     @property
@@ -187,26 +196,35 @@ class PromptModel:
             raise NoTokensError(
                 NoTokensReason.UNSUPPORTED_CONTENT, "engines make different chats of it"
             )
-        return self._chat_tokens(chat.body)
+        return self._chat_tokens(chat.body, is_own=False)
 
-    def _chat_tokens(self, body: Mapping[str, object]) -> PromptTokens:
-        if self._takes_plain_chats_only and not self._is_alike(body):
+    def _chat_tokens(self, body: Mapping[str, object], *, is_own: bool = True) -> PromptTokens:
+        """Those of a chat; ``is_own``: it came as one."""
+        is_alike = not self._takes_plain_chats_only or self._is_alike(body)
+        if not is_alike and not (self._follows_sglang and is_own):
             return self._tokens_before_item(body)
-        ids = transferred_ids(body)
+        ids = None if self._follows_sglang else transferred_ids(body)
         if ids is not None:
             return PromptTokens(packed_ids(ids), 0, 0)
         begin = self._clock_ns()
         try:
-            text = self.render_chat(body)
+            text = self.render_chat(body) if is_alike else self._render_sglang(body)
         except NoTokensError as error:
             if error.reason is not NoTokensReason.UNSUPPORTED_CONTENT:
                 raise
             return self._tokens_before_item(body)
         rendered = self._clock_ns()
-        tokens = self._encode(text, add_special_tokens=body.get("add_special_tokens") is True)
+        is_special = is_alike and body.get("add_special_tokens") is True
+        tokens = self._encode(text, add_special_tokens=is_special)
         return PromptTokens(
             tokens, (rendered - begin) // 1000, (self._clock_ns() - rendered) // 1000
         )
+
+    def _render_sglang(self, body: Mapping[str, object]) -> str:
+        """As SGLang renders it, which picks a template by no tools."""
+        if TOOL_TEMPLATE in self._templates:
+            raise NoTokensError(NoTokensReason.UNSUPPORTED_CONTENT, "there are several templates")
+        return self._template_of(body).render_sglang(body)
 
     def _is_alike(self, body: Mapping[str, object]) -> bool:
         """Whether every engine renders the chat alike."""

@@ -29,6 +29,7 @@ from prompt.errors import NoTokensError, NoTokensReason
 from prompt.first_item import find_first_item, with_item
 from prompt.member_code import DICT_ATTRIBUTES, MemberCode
 from prompt.prefix_table import common_length
+from prompt.sglang_chat import read_sglang_conversation
 
 # The blank at the end shows whether the template trims the message.
 _CUT_HERE = "THE-MESSAGE-GOES-ON-HERE "
@@ -102,8 +103,9 @@ class ChatTemplate:
         )  # a chain of maps is slow to go through
         self._constants = {**self._template.globals, **constants}
         self._limits = limits
+        self._sglang_format = sglang_content_format(source, tree)
         is_strings = self._content_format is ContentFormat.STRING
-        is_agreed = self._content_format is sglang_content_format(source, tree)
+        is_agreed = self._content_format is self._sglang_format
         is_either = (is_strings and is_agreed) or self._takes_either_form()
         self._strings_are_alike = is_strings or is_either
         self._lists_are_alike = is_agreed or is_either
@@ -133,6 +135,17 @@ class ChatTemplate:
         if conversation.is_continued:
             marked = _with_mark(conversation.messages)
             return _cut_at_mark(self._text(conversation, marked))
+        return self._text(conversation, conversation.messages)
+
+    def render_sglang(self, body: Mapping[str, object]) -> str:
+        """The prompt text that SGLang makes of a chat body; O(text).
+
+        Raises:
+            NoTokensError: the body is no chat that this template can render, or it is too long, or what SGLang makes
+                of it is not known.
+        """
+        conversation = read_sglang_conversation(body, self._sglang_format)
+        self._check_size(conversation)
         return self._text(conversation, conversation.messages)
 
     def render_before_item(self, body: Mapping[str, object]) -> "BeforeItem | None":

@@ -233,7 +233,8 @@ class PromptShelf:
         kinds = {spec.engine for spec in specs}
         found = self.shelved(model).model
         if found is not None:
-            return found.for_engines(kinds), None
+            follows = kinds == {EngineKind.SGLANG} and all(map(self._follows, specs))
+            return found.for_engines(kinds, follows_sglang=follows), None
         is_sglang = EngineKind.SGLANG in kinds
         engines = [
             AskedEngine(spec.url, self._proofs[spec.worker].takes_chats)
@@ -248,6 +249,10 @@ class PromptShelf:
         proof = self._proofs.get(spec.worker)
         is_alike = proof is not None and proof.takes_chats and proof.difference is None
         return is_alike and spec.engine is EngineKind.VLLM
+
+    def _follows(self, spec: WorkerSpec) -> bool:
+        proof = self._proofs.get(spec.worker)
+        return proof is not None and proof.follows
 
     def _takes_texts(self, spec: WorkerSpec) -> bool:
         proof = self._proofs.get(spec.worker)

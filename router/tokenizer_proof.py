@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import orjson
 
 from prompt import (
+    FURTHER_PROBES,
     PARITY_PROBES,
     Api,
     AskedKind,
     NoTokensError,
+    NoTokensReason,
     PromptModel,
     RequestView,
     tokenize_body,
@@ -31,11 +33,13 @@ class Proof:
         takes_texts: it tokenizes texts for others.
         takes_chats: and chats.
         difference: how its tokens differ from the router's own; None where they do not, or there are none.
+        follows: it makes of further chats, too, the tokens that the router has for its kind.
     """
 
     takes_texts: bool = False
     takes_chats: bool = False
     difference: str | None = None
+    follows: bool = False
 
 
 class Prover:
@@ -73,7 +77,33 @@ class Prover:
             taken.add(api)
             if own is not None and difference is None:
                 difference = _difference(own, view, what, told.tokens)
-        return Proof(Api.COMPLETIONS in taken, Api.CHAT in taken, difference)
+        takes_chats = Api.CHAT in taken
+        is_asked_on = own is not None and takes_chats and difference is None
+        if model is None or not is_asked_on or kind is not AskedKind.SGLANG:
+            return Proof(Api.COMPLETIONS in taken, takes_chats, difference)
+        follows = await self._follows(spec, model.for_engines({spec.engine}, follows_sglang=True))
+        return Proof(Api.COMPLETIONS in taken, takes_chats, difference, follows)
+
+    async def _follows(self, spec: WorkerSpec, own: PromptModel) -> bool:
+        """Whether the engine makes the same of further chats; what both refuse is the same."""
+        for _, fields in FURTHER_PROBES:
+            view = view_request(Api.CHAT, orjson.dumps({"model": spec.model, **fields}))
+            try:
+                ours: TokenBytes | None = own.prompt_tokens(view).tokens
+            except NoTokensError as error:
+                if error.reason is not NoTokensReason.TEMPLATE_FAILED:
+                    return False
+                ours = None
+            try:
+                body = tokenize_body(view, AskedKind.SGLANG)
+                theirs = (await self._route.tokenize(spec.url, body, self._timeout_s)).tokens
+            except TokenizeError as error:
+                if not error.is_refusal:
+                    return False
+                theirs = None
+            if ours != theirs:
+                return False
+        return True
 
 
 def _difference(own: PromptModel, view: RequestView, what: str, theirs: TokenBytes) -> str | None:

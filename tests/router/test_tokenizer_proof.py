@@ -12,7 +12,7 @@ from prompt import (
     bundled_model_dir,
     view_request,
 )
-from protocol import EngineKind, WorkerId, WorkerSpec
+from protocol import EngineKind, TokenBytes, WorkerId, WorkerSpec
 from router.shelf import PromptShelf, Rung
 from router.tokenize_route import TokenizeError, Told
 from router.tokenizer_findings import tokenizer_findings
@@ -170,3 +170,84 @@ async def test_an_sglang_that_renders_chats_otherwise_is_named() -> None:
     proof = await Prover(Engine(chat="!"), 1.0).prove(spec(engine=EngineKind.SGLANG), MODEL)
     assert proof is not None
     assert "tokens of a chat" in (proof.difference or "")
+
+
+class Sglang:
+    """Renders and tokenizes chats as one does, but for the ``odd`` one, counted from the first that is asked about."""
+
+    def __init__(self, odd: int | None = None, fault: TokenizeError | None = None) -> None:
+        self.odd, self.fault = odd, fault
+        self.model = MODEL.for_engines({EngineKind.SGLANG}, follows_sglang=True)
+        self.num_chats = 0
+
+    async def tokenize(self, url: str, body: bytes, timeout_s: float) -> Told:
+        is_chat = b'"messages"' in body
+        view = view_request(Api.CHAT if is_chat else Api.COMPLETIONS, body)
+        self.num_chats += is_chat
+        tokens = self.model.prompt_tokens(view).tokens
+        if not is_chat or self.num_chats - 1 != self.odd:
+            return Told(tokens)
+        if self.fault is not None:
+            raise self.fault
+        return Told(TokenBytes(tokens[4:]))
+
+
+@pytest.mark.parametrize(
+    ("engine", "follows", "is_alike"),
+    [
+        (Sglang(), True, True),
+        (Sglang(0), False, False),
+        (Sglang(2), False, True),
+        (Sglang(4), False, True),
+        (Sglang(3, REFUSED), False, True),
+        (Sglang(3, DOWN), False, True),
+        (Sglang(3, BROKEN), False, True),
+    ],
+)
+async def test_whether_an_sglang_renders_further_chats_as_is_known_of_it(
+    engine: Sglang, *, follows: bool, is_alike: bool
+) -> None:
+    proof = await Prover(engine, 1.0).prove(spec(engine=EngineKind.SGLANG), MODEL)
+    assert proof is not None
+    assert (proof.follows, proof.difference is None) == (follows, is_alike)
+    assert proof.takes_texts
+    assert proof.takes_chats
+
+
+async def test_an_engine_is_asked_of_further_chats_only_where_it_helps() -> None:
+    engine = Sglang()
+    assert await Prover(engine, 1.0).prove(spec(engine=EngineKind.SGLANG), None)
+    assert engine.num_chats == 2
+    other = Engine()
+    proof = await Prover(other, 1.0).prove(spec(), MODEL)
+    assert proof is not None
+    assert (len(other.bodies), proof.follows) == (3, False)
+
+
+def test_further_chats_are_followed_where_every_engine_has_shown_it() -> None:
+    specs = [spec(f"w{number}", EngineKind.SGLANG) for number in range(2)]
+    shelf = shelf_of(*specs)
+    body = (
+        b'{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "so"}]}'
+    )
+    view = view_request(Api.CHAT, body)
+
+    def has_tokens() -> bool:
+        model = shelf.prompt_model("m")
+        assert model is not None
+        try:
+            return bool(model.prompt_tokens(view).tokens)
+        except NoTokensError:
+            return False
+
+    follows = Proof(takes_texts=True, takes_chats=True, follows=True)
+    assert not has_tokens()
+    shelf.prove(specs[0].worker, follows, 5.0)
+    assert not has_tokens()
+    shelf.prove(specs[1].worker, follows, 5.0)
+    assert has_tokens()
+    shelf.keep([*specs, spec("v")])  # a vLLM joins them
+    assert not has_tokens()
+    shelf.keep(specs)
+    shelf.prove(specs[1].worker, Proof(takes_texts=True, takes_chats=True), 5.0)
+    assert not has_tokens()

@@ -23,8 +23,8 @@ from indexer.fleet_share import UNSHARED, FleetShare
 from indexer.mask_runs import MaskRuns
 from indexer.prefix_walk import PrefixWalk, Run, SharedBits, with_shared
 from indexer.retired_slots import RetiredSlots
-from indexer.segments import MIN_BLOCKS, Segment, segment
-from indexer.slot_bits import SLOT, STRIDE
+from indexer.segments import MIN_BLOCKS, Segments
+from indexer.slot_bits import FIRST_SLOT, NUMBER, SLOT, STRIDE
 from protocol import BlockKey, KeySpace
 
 Ref = NewType("Ref", int)
@@ -69,7 +69,8 @@ class BlockIndex:
         self.version = 0
         self._unused: list[Space] = []
         self._free_slots: list[int] = []
-        self._num_slots = 0
+        self._num_slots = FIRST_SLOT
+        self._segments = Segments()
         self._interned: dict[int, int] = {}
         self.retired: RetiredSlots[Ref] = RetiredSlots()
         self.clock = ClaimClock()
@@ -142,7 +143,7 @@ class BlockIndex:
                 masks = self._numbered[number].masks
             key = ref & KEY_MASK if number else ref
             old = masks.get(key, 0)
-            if old is not last_old:
+            if old != last_old:
                 last_old, last_new = old, self._changed(old, (old & ~dropped) | added)
                 last_bits, is_met = old >> shift & SLOT, old & watched != 0
             if is_met:
@@ -162,15 +163,15 @@ class BlockIndex:
         space = self._numbered[refs[0] >> _KEY_BITS]
         keys = [ref & KEY_MASK for ref in refs] if space.number else refs
         added, dropped = bits << slot * STRIDE, cleared << slot * STRIDE
-        masks, start = space.masks, 0
-        for end, old in MaskRuns(masks, keys, self, self.version).all():
+        runs, start = MaskRuns(space.masks, self._segments, keys, self, self.version), 0
+        for end, old in runs.all():
             new = (old & ~dropped) | added
             if new != old:
-                same = keys[start:end]
+                same = list(keys[start:end])
                 mask = self._changed(old, new)
                 if end - start >= MIN_BLOCKS:
-                    mask = segment(new, same)
-                masks.update(dict.fromkeys(same, mask))
+                    mask = self._segments.numbered(mask, same)
+                space.masks.update(dict.fromkeys(same, mask))
             start = end
 
     def release(self, refs: Sequence[Ref], slot: int, bits: int) -> list[tuple[Ref, int]]:
@@ -198,7 +199,7 @@ class BlockIndex:
                 masks = space.masks
             key = ref & KEY_MASK if number else ref
             old = masks[key]
-            if old is not last_old:
+            if old != last_old:
                 last_old, last_new = old, self._changed(old, old & kept)
             if old & watched:
                 met.append((ref, old >> shift & SLOT))
@@ -220,7 +221,7 @@ class BlockIndex:
             old = 0 if space is None else space.masks.get(key, 0)
             if space is None or old == old & kept:
                 continue
-            if old is not last_old:
+            if old != last_old:
                 last_old, last_new = old, self._changed(old, old & kept)
             if last_new:
                 space.masks[key] = last_new
@@ -230,7 +231,7 @@ class BlockIndex:
 
     def runs(self, space: Space, keys: Sequence[BlockKey]) -> MaskRuns:
         """The masks of ``keys``, which are to be read before the index changes."""
-        return MaskRuns(space.masks, keys, self, self.version)
+        return MaskRuns(space.masks, self._segments, keys, self, self.version)
 
     def is_current(self, runs: MaskRuns) -> bool:
         """Whether they were made by this index, and it has not changed since."""
@@ -318,25 +319,25 @@ class BlockIndex:
         live = (1 << self._num_slots * STRIDE) - 1
         for slot in self._free_slots:
             live &= ~(SLOT << slot * STRIDE)
+        num_segments = 0
         for key_space, space in self._spaces.items():
             assert self._numbered[space.number] is space
             assert space.key_space == key_space
             assert space.masks, f"empty space: {key_space}"
-            segments: set[Segment] = set()
+            num_segments += len(self._segments.check(space.masks))
             for key, mask in space.masks.items():
-                assert mask > 0, f"node without a holder: {key}"
+                assert mask & ~NUMBER, f"node without a holder: {key}"
                 assert mask & ~live == 0, f"bits of a free slot: {key} {mask:b}"
-                if type(mask) is Segment and mask.keys:
-                    segments.add(mask)
-            for one in segments:
-                assert all(space.masks.get(key) is one for key in one.keys), "a broken segment"
+        assert num_segments == len(self._segments), "a segment without blocks"
 
     def _changed(self, old: int, new: int) -> int:
         """The mask of a block that had ``old`` and is given ``new``: the old one itself where they are equal."""
         if new == old:
             return old
-        if type(old) is Segment:
-            old.dissolve()
+        number = old & NUMBER
+        if number:
+            self._segments.dissolve(number)
+            new &= ~NUMBER
         return self._intern(new)
 
     def _intern(self, mask: int) -> int:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple, TypeVar
 
-from indexer.segments import MIN_BLOCKS, Segment, num_shared, segment
-from indexer.slot_bits import SLOT, STRIDE
+from indexer.segments import MIN_BLOCKS, Segments, num_shared
+from indexer.slot_bits import NUMBER, SLOT, STRIDE
 
 Block = TypeVar("Block")
 _READ_AT_ONCE = 512
@@ -47,6 +47,7 @@ class MaskRuns:
 
     Args:
         masks: by key.
+        segments: whose numbers are in the masks.
         keys: of the prompt's blocks.
         index, version: whose masks they are; while it has that version, what was read is true.
 
@@ -55,15 +56,21 @@ class MaskRuns:
             may follow each other.
     """
 
-    __slots__ = ("_keys", "_masks", "_num_read", "index", "read", "version")
+    __slots__ = ("_keys", "_masks", "_num_read", "_segments", "index", "read", "version")
 
     def __init__(
-        self, masks: dict[int, int], keys: Sequence[int], index: object, version: int
+        self,
+        masks: dict[int, int],
+        segments: Segments,
+        keys: Sequence[int],
+        index: object,
+        version: int,
     ) -> None:
         self.index = index
         self.version = version
         self.read: list[tuple[int, int]] = []
         self._masks = masks
+        self._segments = segments
         self._keys = keys if isinstance(keys, list) else list(keys)
         self._num_read = 0
 
@@ -73,12 +80,13 @@ class MaskRuns:
         if begin == len(self._keys):
             return False
         mask = self._masks.get(self._keys[begin], 0)
-        if type(mask) is Segment and mask.keys:
-            place = 0 if mask.keys[0] == self._keys[begin] else mask.keys.index(self._keys[begin])
-            self._num_read += num_shared(self._keys, begin, mask.keys, place)
-            self.read.append((self._num_read, mask))
-        else:
+        alike = self._segments.get(mask & NUMBER) if mask & NUMBER else None
+        if alike is None:
             self._read_blocks(begin)
+        else:
+            place = 0 if alike[0] == self._keys[begin] else alike.index(self._keys[begin])
+            self._num_read += num_shared(self._keys, begin, alike, place)
+            self.read.append((self._num_read, mask))
         return True
 
     def all(self) -> list[tuple[int, int]]:
@@ -106,19 +114,13 @@ class MaskRuns:
     def _read_blocks(self, begin: int) -> None:
         """Look some blocks up, up to the next segment."""
         part = self._keys[begin : begin + _READ_AT_ONCE]
-        for _, alike in groupby(map(self._masks.get, part, repeat(0)), id):
-            same = list(alike)
-            mask, start = same[0], self._num_read
-            if type(mask) is Segment and mask.keys:
+        for held, alike in groupby(map(self._masks.get, part, repeat(0))):
+            if held & NUMBER and self._segments.get(held & NUMBER) is not None:
                 return
-            end = self._num_read = start + len(same)
-            if mask and len(same) >= MIN_BLOCKS:
-                mask = self._segment(mask, start, end)
+            start, mask = self._num_read, held
+            end = self._num_read = start + len(list(alike))
+            if held and end - start >= MIN_BLOCKS:
+                keys = self._keys[start:end]
+                mask = self._segments.numbered(held, keys)
+                self._masks.update(dict.fromkeys(keys, mask))
             self.read.append((end, mask))
-
-    def _segment(self, mask: int, start: int, end: int) -> Segment:
-        """A segment of blocks that have equal masks."""
-        keys = self._keys[start:end]
-        made = segment(mask, keys)
-        self._masks.update(dict.fromkeys(keys, made))
-        return made

@@ -1,42 +1,62 @@
-"""A mask that many blocks in a row along one prompt share, and which says which blocks they are.
+"""Long stretches of blocks along one prompt that have equal masks: looked up once, and compared in one go.
 
 Looked up one by one, thousands of blocks cost thousands of steps through memory, although nearly all of them say
-the same. So a long stretch of equal masks gets a mask of its own, equal to the others in value, that knows the keys
-of its stretch: the first block's lookup answers for all, once their keys are compared with the prompt's, in order,
-which costs a tenth.
+the same. So a long stretch of equal masks is numbered, its number stands in the masks of its blocks, and here are the
+keys: the first block's lookup answers for all, once these are compared with the prompt's, in order, which costs a
+tenth.
 
-    blocks   a b c d e f g h          masks of a … f: one Segment, keys (a b c d e f)
+    blocks   a b c d e f g h          masks of a … f: holders and number 7        7: keys a b c d e f
     prompt   a b c d x                a is looked up: a b c d are alike, and x is the next lookup
 
 Keys are chained, so a block has one predecessor and lies in one stretch at most. Whoever gives any block of a
-segment another mask dissolves the segment before: then it is a mask like any other, until a lookup makes a new one.
+segment another mask dissolves the segment before. Its number stays in the other blocks' masks and means nothing any
+more, for none is used twice, until a lookup makes a new segment of them.
 """
 
 from collections.abc import Sequence
+
+from indexer.slot_bits import NUMBER
 
 MIN_BLOCKS = 16
 """Shorter stretches are looked up block by block."""
 
 
-class Segment(int):
-    """A mask and the keys of the blocks that have it; none of them once it is dissolved."""
+class Segments:
+    """The keys of every segment, by number."""
 
-    keys: Sequence[int]
+    def __init__(self) -> None:
+        self._keys: dict[int, list[int]] = {}
+        self._last_number = 0
+        self.get = self._keys.get  # called for every run that is read
 
-    def dissolve(self) -> None:
-        """A block of it is about to have another mask."""
-        self.keys = ()
+    def __len__(self) -> int:
+        return len(self._keys)
 
+    def numbered(self, mask: int, keys: list[int]) -> int:
+        """The mask that these blocks, which have ``mask``, are given next: the same with the number of a new segment.
+        O(1)."""
+        self._last_number += 1
+        self._keys[self._last_number] = keys
+        return mask & ~NUMBER | self._last_number
 
-def segment(mask: int, keys: Sequence[int]) -> Segment:
-    """One for these blocks, which are given it next. O(blocks)."""
-    made = Segment(mask)
-    made.keys = keys
-    return made
+    def dissolve(self, mask: int) -> None:
+        """A block with this mask is about to have another one."""
+        self._keys.pop(mask & NUMBER, None)
+
+    def check(self, masks: dict[int, int]) -> set[int]:
+        """Verify what masks of one key space say of segments; returns the numbers of these. O(blocks)."""
+        found = {mask & NUMBER for mask in masks.values()} & self._keys.keys()
+        for number in found:
+            mask = masks.get(self._keys[number][0], 0)
+            assert mask & NUMBER == number, f"a broken segment: {number}"
+            assert all(masks.get(key) == mask for key in self._keys[number]), (
+                f"a broken segment: {number}"
+            )
+        return found
 
 
 def num_shared(keys: Sequence[int], start: int, other: Sequence[int], other_start: int) -> int:
-    """How many keys two prompts share from these places on. O(blocks)."""
+    """How many keys two prompts share from these places on, where the first is the same. O(blocks)."""
     length = min(len(keys) - start, len(other) - other_start)
     if keys[start : start + length] == other[other_start : other_start + length]:
         return length

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from indexer.aged_marks import AgedMarks
 from indexer.block_index import BlockIndex, Ref
-from indexer.slot_bits import GPU, OBSERVED
+from indexer.slot_bits import FIRST_SLOT, GPU, OBSERVED
 from protocol import BlockKey, KeySpace
 
 
@@ -19,7 +19,7 @@ def marks(limit: int = 4) -> tuple[BlockIndex, AgedMarks, list[Ref]]:
 
 
 def marked(index: BlockIndex) -> set[Ref]:
-    return {ref for ref, bits in index.blocks_of(0) if bits & OBSERVED}
+    return {ref for ref, bits in index.blocks_of(FIRST_SLOT) if bits & OBSERVED}
 
 
 def test_marks_expire_in_order_of_their_last_renewal() -> None:
@@ -45,14 +45,14 @@ def test_a_prefix_remains_at_the_bound() -> None:
 def test_an_event_takes_a_mark_away() -> None:
     index, aged, refs = marks()
     aged.mark(refs[:2], 1.0)
-    index.claim(refs[:1], 0, GPU, OBSERVED)
+    index.claim(refs[:1], FIRST_SLOT, GPU, OBSERVED)
     aged.forget(refs[0])
     aged.check({refs[1]})
     aged.unmark(refs)
     assert marked(index) == set()
     aged.mark(refs[3:4], 2.0)
     aged.clear()
-    index.release(refs[:1], 0, GPU)
+    index.release(refs[:1], FIRST_SLOT, GPU)
     index.drop_unused()
     index.check()
     assert index.num_blocks == 0
@@ -88,7 +88,7 @@ def test_marks_are_what_a_list_in_order_of_age_would_be(
             if step == "mark":
                 aged.mark(chosen, float(at))
             else:
-                index.claim(chosen, 0, OBSERVED)
+                index.claim(chosen, FIRST_SLOT, OBSERVED)
                 aged.note(chosen, float(at))
             expected = [one for one in expected if one[1] not in chosen]
             expected += [(float(at), ref) for ref in reversed(chosen)]
@@ -108,7 +108,7 @@ def test_marks_are_what_a_list_in_order_of_age_would_be(
             expected = [one for one in expected if one[1] not in chosen]
         else:
             held = [ref for ref in chosen if ref in aged]
-            index.release(held, 0, OBSERVED)
+            index.release(held, FIRST_SLOT, OBSERVED)
             aged.forget_all(held)
             expected = [one for one in expected if one[1] not in chosen]
         if not index.num_blocks:
@@ -127,7 +127,7 @@ def test_runs_that_list_too_much_are_swept(how: str) -> None:
         aged.mark(refs[first : first + 500], float(at))
         if how != "renewed":
             gone = [ref for ref in refs[first + 20 : first + 500] if ref in aged]
-            index.claim(gone, 0, GPU, OBSERVED)
+            index.claim(gone, FIRST_SLOT, GPU, OBSERVED)
             for ref in gone:
                 aged.forget(ref)
         aged.check(marked(index))
@@ -161,7 +161,7 @@ def test_conversations_that_grow_are_marked_as_if_anew(
             if step == "m":
                 aged.mark(chosen, float(at))
             else:
-                index.claim_prompt(chosen, 0, OBSERVED)
+                index.claim_prompt(chosen, FIRST_SLOT, OBSERVED)
                 aged.note(chosen, float(at))
             expected = [one for one in expected if one[1] not in chosen]
             expected += [(float(at), ref) for ref in reversed(chosen)]
@@ -174,7 +174,7 @@ def test_conversations_that_grow_are_marked_as_if_anew(
             if step == "u":
                 aged.unmark(gone)
             else:
-                index.release(gone, 0, OBSERVED)
+                index.release(gone, FIRST_SLOT, OBSERVED)
                 aged.forget_all(gone)
             expected = [one for one in expected if one[1] not in gone]
         index.drop_unused()

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from indexer.block_index import BlockIndex, Ref
 from indexer.prefix_walk import Run
-from indexer.slot_bits import ANNOUNCED, GPU, HOST, OBSERVED, PREDICTED, STORAGE, slots_mask
+from indexer.slot_bits import (
+    ANNOUNCED,
+    FIRST_SLOT,
+    GPU,
+    HOST,
+    OBSERVED,
+    PREDICTED,
+    STORAGE,
+    slots_mask,
+)
 from protocol import BlockKey, KeySpace
 
 SPACE = KeySpace("m")
@@ -38,7 +47,7 @@ def filled(rows: Sequence[Sequence[int]], space: KeySpace = SPACE) -> BlockIndex
         index.take_slot()
     refs = index.open(space).refs(KEYS[: len(rows)])
     for ref, row in zip(refs, rows, strict=True):
-        for slot, bits in enumerate(row):
+        for slot, bits in enumerate(row, FIRST_SLOT):
             if bits:
                 index.claim([ref], slot, bits)
     index.drop_unused()
@@ -63,10 +72,11 @@ tables = st.integers(1, 4).flatmap(
 @given(tables, st.data())
 def test_match_is_the_walk_by_hand(rows: list[list[int]], data: st.DataObject) -> None:
     index = filled(rows)
-    slots = data.draw(st.lists(st.integers(0, len(rows[0]) - 1), unique=True))
+    width = len(rows[0])
+    slots = data.draw(st.lists(st.integers(FIRST_SLOT, FIRST_SLOT + width - 1), unique=True))
     runs = matched(index, SPACE, slots)
     for slot in slots:
-        expected = by_hand([row[slot] for row in rows])
+        expected = by_hand([row[slot - FIRST_SLOT] for row in rows])
         assert runs.get(slot, Run()) == expected
     assert runs.keys() <= set(slots)
 
@@ -75,8 +85,8 @@ def test_match_is_the_walk_by_hand(rows: list[list[int]], data: st.DataObject) -
 def test_bits_read_back_and_releasing_all_leaves_nothing(rows: list[list[int]]) -> None:
     index = filled(rows)
     space = index.find(SPACE)
-    for slot in range(len(rows[0])):
-        column = [row[slot] for row in rows]
+    for slot in range(FIRST_SLOT, FIRST_SLOT + len(rows[0])):
+        column = [row[slot - FIRST_SLOT] for row in rows]
         if space is not None:
             assert index.slot_bits(space, KEYS[: len(rows)], slot) == column
         held = [(ref, bits) for ref, bits in index.blocks_of(slot)]
@@ -91,11 +101,11 @@ def test_bits_read_back_and_releasing_all_leaves_nothing(rows: list[list[int]]) 
 
 def test_freed_slots_are_taken_again_lowest_first() -> None:
     index = BlockIndex()
-    slots = [index.take_slot() for _ in range(4)]
-    assert slots == [0, 1, 2, 3]
-    index.free_slot(2)
-    index.free_slot(0)
-    assert [index.take_slot() for _ in range(3)] == [0, 2, 4]
+    one, two, three, four = (index.take_slot() for _ in range(4))
+    assert (two, three, four) == (one + 1, one + 2, one + 3)
+    index.free_slot(three)
+    index.free_slot(one)
+    assert [index.take_slot() for _ in range(3)] == [one, three, four + 1]
 
 
 def test_equal_masks_are_one_object() -> None:
@@ -160,7 +170,7 @@ def test_an_unused_space_is_dropped() -> None:
 
 def test_check_dumps_a_broken_invariant() -> None:
     index = filled([[GPU]])
-    index.free_slot(0)
+    index.free_slot(FIRST_SLOT)
     with pytest.raises(AssertionError, match="free slot"):
         index.check()
 

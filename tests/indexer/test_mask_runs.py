@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from indexer.block_index import BlockIndex
 from indexer.mask_runs import BitRun, MaskRuns, numbers_of, parts_of
-from indexer.slot_bits import GPU, HOST, OBSERVED, PREDICTED, SLOT, STRIDE
+from indexer.segments import Segments
+from indexer.slot_bits import FIRST_SLOT, GPU, HOST, NUMBER, OBSERVED, PREDICTED, SLOT, STRIDE
 from protocol import BlockKey, KeySpace
 
 SPACE = KeySpace("m")
@@ -20,10 +21,11 @@ lengths = st.lists(
 
 @given(lengths, st.integers(0, 1))
 def test_runs_are_the_masks_block_by_block(parts: Sequence[tuple[int, int]], slot: int) -> None:
-    masks = [mask for mask, length in parts for _ in range(length)]
+    slot += FIRST_SLOT
+    masks = [mask << FIRST_SLOT * STRIDE for mask, length in parts for _ in range(length)]
     keys = range(1, len(masks) + 1)
     table = {key: mask for key, mask in zip(keys, masks, strict=True) if mask}
-    runs = MaskRuns(table, keys, table, 0)
+    runs = MaskRuns(table, Segments(), keys, table, 0)
     expected = [mask >> slot * STRIDE & SLOT for mask in masks]
     for _ in range(2):  # what was read is kept
         starts = [0, *(end for end, _ in runs.all())]
@@ -32,7 +34,7 @@ def test_runs_are_the_masks_block_by_block(parts: Sequence[tuple[int, int]], slo
             for start, (end, mask) in zip(starts, runs.all(), strict=False)
             for _ in range(start, end)
         ]
-        assert read == masks
+        assert [mask & ~NUMBER for mask in read] == masks
         found = runs.of_slot(slot)
         assert [bits for start, end, bits in found for _ in range(start, end)] == expected
         assert all(a.bits != b.bits for a, b in pairwise(found))
@@ -50,7 +52,7 @@ class _Asked(dict[int, int]):
 
 def test_only_what_is_asked_is_read() -> None:
     masks = _Asked()
-    runs = MaskRuns(masks, range(100_000), None, 0)
+    runs = MaskRuns(masks, Segments(), range(100_000), None, 0)
     assert runs.more()
     assert runs.read[0][1] == 0
     assert masks.num_asked < 1_000
@@ -109,7 +111,9 @@ def test_a_prompt_is_claimed_as_its_blocks_one_by_one(
             index.claim(part, slots[0], added, cleared)
         index.drop_unused()
         index.check()
-    one, other = (dict(index.find(SPACE).masks) for index in indexes)  # type: ignore[union-attr]
+    one, other = (
+        {key: mask & ~NUMBER for key, mask in index.open(SPACE).masks.items()} for index in indexes
+    )
     assert one == other
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from indexer.block_index import BlockIndex
 from indexer.prefix_walk import Run, SharedBits
 from indexer.slot_bits import (
+    FIRST_SLOT,
     GPU,
     HOST,
     OBSERVED,
@@ -96,8 +97,8 @@ def indexed(layout: Layout) -> tuple[BlockIndex, list[SharedBits]]:
     index.check()
     shared = []
     for pool in range(num_pools):
-        mates = [rank for rank, other in enumerate(layout.attached) if other == pool]
-        shift = (num_ranks + pool) * STRIDE
+        mates = [slots[rank] for rank, other in enumerate(layout.attached) if other == pool]
+        shift = slots[num_ranks + pool] * STRIDE
         shared.append(SharedBits(shift, slots_mask(mates, STORAGE), slots_mask(mates, 1)))
     return index, shared
 
@@ -137,16 +138,17 @@ def layouts(draw: st.DrawFn) -> Layout:
 def test_runs_are_those_walked_by_hand(layout: Layout, data: st.DataObject) -> None:
     index, shared = indexed(layout)
     ranks = data.draw(st.sets(st.integers(0, len(layout.attached) - 1)))
-    seen = slots_mask(ranks, 1)
+    slots = {rank: FIRST_SLOT + rank for rank in ranks}
+    seen = slots_mask(slots.values(), 1)
     runs = index.match(
         index.runs(index.open(SPACE), KEYS[: len(layout.ranks)]),
-        slots_mask(ranks),
-        frozenset(rank for rank in ranks if layout.gpu_first[rank]),
+        slots_mask(slots.values()),
+        frozenset(slots[rank] for rank in ranks if layout.gpu_first[rank]),
         [pool._replace(credited=pool.credited & seen) for pool in shared],
     )
     for rank in ranks:
-        assert runs.get(rank, Run()) == by_hand(layout, rank), rank
-    assert runs.keys() <= ranks
+        assert runs.get(slots[rank], Run()) == by_hand(layout, rank), rank
+    assert runs.keys() <= set(slots.values())
 
 
 G, H, S, O, GH = GPU, HOST, STORAGE, OBSERVED, GPU | HOST  # noqa: E741

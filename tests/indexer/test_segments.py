@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.block_index import BlockIndex
-from indexer.segments import MIN_BLOCKS, Segment, num_shared
-from indexer.slot_bits import GPU, HOST, OBSERVED, PREDICTED, SLOT
+from indexer.block_index import BlockIndex, Space
+from indexer.segments import MIN_BLOCKS, Segments, num_shared
+from indexer.slot_bits import FIRST_SLOT, GPU, HOST, NUMBER, OBSERVED, PREDICTED, SLOT
 from protocol import BlockKey, KeySpace
 
 SPACE = KeySpace("m")
@@ -83,7 +83,12 @@ def assert_equal(index: BlockIndex, truth: Truth) -> None:
     for prompt in PROMPTS:
         for slot in (0, 1):
             expected = [truth.bits(key, slot) for key in prompt]
-            assert index.slot_bits(index.open(SPACE), prompt, slot) == expected
+            assert index.slot_bits(index.open(SPACE), prompt, FIRST_SLOT + slot) == expected
+
+
+def numbers(space: Space) -> set[int]:
+    """Of segments, in the masks of a key space."""
+    return {mask & NUMBER for mask in space.masks.values()}
 
 
 def test_a_long_stretch_is_looked_up_once() -> None:
@@ -92,9 +97,9 @@ def test_a_long_stretch_is_looked_up_once() -> None:
     space = index.open(SPACE)
     prompt = PROMPTS[1]
     index.claim(space.refs(prompt), slot, GPU)
-    assert not any(type(mask) is Segment for mask in space.masks.values())
+    assert numbers(space) == {0}
     assert index.slot_bits(space, prompt, slot) == [GPU] * len(prompt)
-    assert {type(space.masks[key]) for key in prompt} == {Segment}
+    assert 0 not in numbers(space)
     ends = [0, *(end for end, _ in index.runs(space, prompt).all())]
     assert min(end - start for start, end in pairwise(ends)) >= MIN_BLOCKS
 
@@ -106,19 +111,41 @@ def test_a_change_of_any_block_dissolves_its_segment(how: str) -> None:
     space = index.open(SPACE)
     refs = space.refs(PROMPTS[0])
     index.claim_prompt(refs, slot, GPU)
-    (mask,) = {id(mask): mask for mask in space.masks.values()}.values()
-    assert isinstance(mask, Segment)
+    assert numbers(space) == {1}
     index.claim(refs[5:9], slot, GPU)  # as it was
-    assert mask.keys
+    assert index.runs(space, PROMPTS[0]).all() == [(len(refs), space.masks[refs[0]])]
     if how == "claim":
         index.claim(refs[100:101], slot, HOST)
     elif how == "release":
         index.release(refs[100:101], slot, GPU)
     else:
         index.strip(refs[100:101], slot)
-    assert not mask.keys
     index.drop_unused()
     index.check()
+    assert index.runs(space, PROMPTS[0]).of_slot(slot)[0] == (0, 100, GPU)
+    assert 1 not in numbers(space), "no number is used twice"
+    index.check()
+
+
+def test_a_segment_answers_from_any_of_its_blocks_on() -> None:
+    index = BlockIndex()
+    slot = index.take_slot()
+    space = index.open(SPACE)
+    index.claim_prompt(space.refs(PROMPTS[0]), slot, GPU)
+    for start in (0, 1, 30, 70, 159):
+        runs = index.runs(space, PROMPTS[0][start:])
+        assert runs.of_slot(slot) == [(0, 160 - start, GPU)]
+
+
+def test_the_numbers_of_segments_mean_nothing_once_they_are_dissolved() -> None:
+    segments = Segments()
+    mask = segments.numbered(GPU << FIRST_SLOT * 8, [1, 2, 3])
+    assert segments.get(mask & NUMBER) == [1, 2, 3]
+    segments.dissolve(mask)
+    segments.dissolve(mask)
+    assert segments.get(mask & NUMBER) is None
+    assert segments.numbered(mask, [4]) != mask
+    assert len(segments) == 1
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 40])

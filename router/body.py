@@ -2,6 +2,8 @@
 
 from starlette.types import Receive
 
+from router.body_room import BodyRoom, Held
+
 
 class BodyTooLargeError(Exception):
     """The body has more bytes than are allowed; what was read is dropped."""
@@ -11,13 +13,17 @@ class ClientClosedError(Exception):
     """The client closed its connection."""
 
 
-async def read_body(receive: Receive, limit_bytes: int) -> bytes:
+async def read_body(receive: Receive, limit_bytes: int, room: BodyRoom | None = None) -> bytes:
     """Every byte of the body.
 
     Holds at most ``limit_bytes`` and one read of the server beyond it.
 
+    Args:
+        room: that it takes, if that is counted. The caller releases it, unless this raises.
+
     Raises:
         BodyTooLargeError: it is longer than the limit.
+        NoRoomError: there is no room for it.
         ClientClosedError: the client left before its end.
     """
     message = await receive()
@@ -26,9 +32,11 @@ async def read_body(receive: Receive, limit_bytes: int) -> bytes:
     first: bytes = message.get("body", b"")
     if len(first) > limit_bytes:
         raise BodyTooLargeError
-    if not message.get("more_body", False):
-        return first
-    return await _read_rest(receive, bytearray(first), limit_bytes)
+    with Held(room) as held:
+        held.grow(len(first))
+        if not message.get("more_body", False):
+            return first
+        return await _read_rest(receive, bytearray(first), limit_bytes, held)
 
 
 async def discard_body(receive: Receive, limit_bytes: int) -> None:
@@ -44,7 +52,7 @@ async def discard_body(receive: Receive, limit_bytes: int) -> None:
             return
 
 
-async def _read_rest(receive: Receive, body: bytearray, limit_bytes: int) -> bytes:
+async def _read_rest(receive: Receive, body: bytearray, limit_bytes: int, held: Held) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -52,5 +60,6 @@ async def _read_rest(receive: Receive, body: bytearray, limit_bytes: int) -> byt
         body += message.get("body", b"")
         if len(body) > limit_bytes:
             raise BodyTooLargeError
+        held.grow(len(body))
         if not message.get("more_body", False):
             return bytes(body)

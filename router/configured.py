@@ -3,6 +3,7 @@
 from router.breaker import BreakerLimits
 from router.config import RouterConfig
 from router.connections import ConnectionLimits
+from router.data_app import DataLimits
 from router.probe import ProbeTimeouts
 from router.reach import Reach
 from router.registry import RegistryLimits
@@ -36,6 +37,12 @@ def connection_limits(config: RouterConfig) -> ConnectionLimits:
         read_s=timeouts.client_read_s,
         keep_alive_s=timeouts.keep_alive_s,
     )
+
+
+def data_limits(config: RouterConfig) -> DataLimits:
+    """Of requests to the data port."""
+    limits = config.limits
+    return DataLimits(limits.max_body_bytes, limits.max_in_flight, limits.max_held_bytes)
 
 
 def upstream_timeouts(config: RouterConfig) -> UpstreamTimeouts:

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from prompt import Api, api_of_path
 from router.answer import Answer
 from router.body import BodyTooLargeError, ClientClosedError, read_body
+from router.body_room import SMALL_BYTES, BodyRoom, NoRoomError
 from router.client_head import BARE_MARK
 from router.client_keys import ClientKey
 from router.client_paths import is_for_clients
@@ -58,16 +59,16 @@ _REPEATABLE_PATHS = frozenset(
     }
 )
 _LAST_WORDS_S = 1.0
-_SMALL_BYTES = 64 * 1024
-"""Up to here a body that has come whole is taken at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataLimits:
-    """At ``max_in_flight`` a request gets 429, beyond ``max_body_bytes`` 413."""
+    """At ``max_in_flight`` a request gets 429, and so does a large one at ``max_held_bytes`` of large bodies; beyond
+    ``max_body_bytes`` 413."""
 
     max_body_bytes: int = 64 * 1024 * 1024
     max_in_flight: int = 4096
+    max_held_bytes: int = 1 << 30
 
 
 class DataApp:
@@ -93,6 +94,7 @@ class DataApp:
         self.counters = counters
         self.limits = limits
         self._keepers = keepers
+        self._room = BodyRoom(limits.max_held_bytes)
         self._new_ids = new_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +143,7 @@ class DataApp:
         self, api: Api, scope: Scope, receive: Receive, answer: Answer, key: ClientKey | None
     ) -> str | None:
         """Serve one request and answer what goes wrong; ``closed`` where the client left first."""
-        head = read_request_head(scope["headers"])
+        head = _head_of(scope)
         request_id = head.request_id or next(self._new_ids)
         id_header = (REQUEST_ID, request_id.encode())
         try:
@@ -179,43 +181,46 @@ class DataApp:
         head, request_id, key = identity
         connection: ClientConnection = scope["extensions"]["kvroute.connection"]
         body = await self._admit(head, receive, connection, answer)
-        self._relay.hops.refuse_loops(head.via)
-        with DisconnectWatch(connection):
-            routed = api if scope["method"] == "POST" else Api.OTHER
-            read = await self._reader.read(routed, head, body)
-            plan = plan_request(routed, request_id, read, time.time(), head.session)
-            made: MadeIds | None = None
-            if routed is Api.OTHER or routed is Api.RESPONSES or _is_in_session(read):
-                plan = self._keepers.bound(plan, scope["path"], read.view, started_at)
-                made = self._keepers.made_by(scope["method"], scope["path"])
-            forward = Forward(
-                plan=plan,
-                method=scope["method"],
-                target=_target(scope, api),
-                headers=[
-                    *head.forwarded,
-                    (REQUEST_ID, request_id.encode()),
-                    self._relay.hops.field,
-                ],
-                body=body if read.body is None else read.body,
-                may_repeat=_may_repeat(routed, scope),
-                reads_usage=routed is not Api.OTHER,
-                started_at=started_at,
-                means_model=routed is not Api.OTHER or is_for_clients(scope["path"]),
-                made=made,
-            )
-            if key is not None:
-                forward = keyed(forward, read, key)
-                if key.salt is not None:
-                    reader, size_bytes = self._reader, len(body)
-                    forward = await reader.off_loop(size_bytes, salted, forward, read, key.salt)
-            if routed is Api.OTHER and is_for_all(scope["method"], scope["path"]):
-                urls = [spec.url for spec in self._fleet.specs()]
-                await ask_everywhere(self._relay, forward, urls, answer)
-                return
-            record = record_of(scope)
-            relay = self._relay if record is None else recorded(self._relay, record)
-            await Exchange(relay, forward, answer).run()
+        try:
+            self._relay.hops.refuse_loops(head.via)
+            with DisconnectWatch(connection):
+                routed = api if scope["method"] == "POST" else Api.OTHER
+                read = await self._reader.read(routed, head, body)
+                plan = plan_request(routed, request_id, read, time.time(), head.session)
+                made: MadeIds | None = None
+                if routed is Api.OTHER or routed is Api.RESPONSES or _is_in_session(read):
+                    plan = self._keepers.bound(plan, scope["path"], read.view, started_at)
+                    made = self._keepers.made_by(scope["method"], scope["path"])
+                forward = Forward(
+                    plan=plan,
+                    method=scope["method"],
+                    target=_target(scope, api),
+                    headers=[
+                        *head.forwarded,
+                        (REQUEST_ID, request_id.encode()),
+                        self._relay.hops.field,
+                    ],
+                    body=body if read.body is None else read.body,
+                    may_repeat=_may_repeat(routed, scope),
+                    reads_usage=routed is not Api.OTHER,
+                    started_at=started_at,
+                    means_model=routed is not Api.OTHER or is_for_clients(scope["path"]),
+                    made=made,
+                )
+                if key is not None:
+                    forward = keyed(forward, read, key)
+                    if key.salt is not None:
+                        reader, size_bytes = self._reader, len(body)
+                        forward = await reader.off_loop(size_bytes, salted, forward, read, key.salt)
+                if routed is Api.OTHER and is_for_all(scope["method"], scope["path"]):
+                    urls = [spec.url for spec in self._fleet.specs()]
+                    await ask_everywhere(self._relay, forward, urls, answer)
+                    return
+                record = record_of(scope)
+                relay = self._relay if record is None else recorded(self._relay, record)
+                await Exchange(relay, forward, answer).run()
+        finally:
+            self._room.release(len(body))
 
     async def _admit(
         self, head: RequestHead, receive: Receive, connection: ClientConnection, answer: Answer
@@ -234,15 +239,23 @@ class DataApp:
         length = head.content_length or 0
         if length <= limits.max_body_bytes:
             running = connection.running
-            if running is not None and 0 < length <= _SMALL_BYTES and answer.is_direct:
+            if running is not None and 0 < length <= SMALL_BYTES and answer.is_direct:
                 body = running.take_body()
                 if body is not None:
                     return body
             with suppress(BodyTooLargeError):
-                return await read_body(receive, limits.max_body_bytes)
+                return await self._read(receive)
         counters.body_too_large += 1
         message = f"the request body is longer than {limits.max_body_bytes} bytes"
         raise _UnreadError(ErrorKind.BODY_TOO_LARGE, message)
+
+    async def _read(self, receive: Receive) -> bytes:
+        try:
+            return await read_body(receive, self.limits.max_body_bytes, self._room)
+        except NoRoomError as error:
+            self.counters.overloaded += 1
+            message = "the bodies of the requests in flight take all the room there is"
+            raise _UnreadError(ErrorKind.OVERLOADED, message) from error
 
     def _no_candidate(self, error: NoCandidateError) -> FrontDoorError:
         """An unknown model is the client's mistake, but only once all workers are known."""
@@ -273,6 +286,15 @@ async def _stop_short(answer: Answer, id_header: RawHeader) -> None:
 
 def _is_in_session(read: ReadRequest) -> bool:
     return read.view is not None and SESSION in read.view.body
+
+
+def _head_of(scope: Scope) -> RequestHead:
+    """What is read in the request's head; known already where the same one came before."""
+    connection: ClientConnection = scope["extensions"]["kvroute.connection"]
+    running = connection.running
+    if running is None or running.known_head is None or running.scope is not scope:
+        return read_request_head(scope["headers"])
+    return running.known_head
 
 
 def _target(scope: Scope, api: Api) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -16,6 +16,7 @@ class Limits(_Section):
 
     Attributes:
         max_body_bytes: a longer request body is answered 413.
+        max_held_bytes: of all bodies above 64 KiB that are held at a time; a further such request is answered 429.
         max_in_flight: requests being served; a further one is answered 429.
         max_connections: of clients to each port; further ones are answered 503.
         max_workers: a further one is refused, in this file and on the control port.
@@ -25,11 +26,18 @@ class Limits(_Section):
     """
 
     max_body_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 64 * 1024 * 1024
+    max_held_bytes: Annotated[int, Field(ge=1, le=1 << 50)] = 1 << 30
     max_in_flight: Annotated[int, Field(ge=1)] = 4096
     max_connections: Annotated[int, Field(ge=1)] = 16_384
     max_workers: Annotated[int, Field(ge=1, le=10_000)] = 1024
     max_attempts: Annotated[int, Field(ge=1, le=16)] = 3
     max_claims: Annotated[int, Field(ge=1_000, le=1_000_000_000)] = 10_000_000
+
+    @model_validator(mode="after")
+    def _has_room(self) -> "Limits":
+        if self.max_held_bytes < self.max_body_bytes:
+            raise ValueError("max_held_bytes is at least max_body_bytes")
+        return self
 
 
 class Timeouts(_Section):

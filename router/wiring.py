@@ -31,6 +31,7 @@ from router.bootstrap import Bootstrap, Heirs
 from router.config import RouterConfig
 from router.configured import (
     connection_limits,
+    data_limits,
     probe_timeouts,
     reach,
     registry_limits,
@@ -39,7 +40,7 @@ from router.configured import (
 from router.connections import ConnectionGuard
 from router.control_app import ControlParts, control_app
 from router.counters import DataCounters
-from router.data_app import DataApp, DataLimits
+from router.data_app import DataApp
 from router.dialer import Dialer
 from router.engine_tokens import EngineTokens
 from router.file_limit import raise_file_limit, sockets_within
@@ -197,7 +198,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             reach=allowed,
             why_partial=prober.why_partial,
         )
-        limits = DataLimits(config.limits.max_body_bytes, config.limits.max_in_flight)
+        limits = data_limits(config)
         data_app = DataApp(relay, reader, registry, counters, limits, keepers)
         apps: dict[str, ASGIApp] = {
             "data": observed(

@@ -171,6 +171,7 @@ def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> No
         ({"port": "x"}, "port: "),
         ({"policy": "best"}, "policy: "),
         ({"limits": {"max_attempts": 0}}, "limits.max_attempts: "),
+        ({"limits": {"max_body_bytes": 5, "max_held_bytes": 4}}, "limits: max_held_bytes is at"),
         ({"timeouts": {"idle_s": -1}}, "timeouts.idle_s: "),
         ({"breaker": {"cool_down_s": 9, "max_cool_down_s": 1}}, "breaker: max_cool_down_s"),
         ({"engine": {"host_hit_weight": 0.8, "load_back_tokens_per_s": 1}}, "engine: "),

@@ -1,0 +1,98 @@
+"""How much memory bodies take together: what is counted, what is refused, and that nothing stays counted."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.body_room import SMALL_BYTES, BodyRoom, Held, NoRoomError
+from router.data_app import DataLimits
+from tests.router.front_door import WireAnswer, WireClient, ask, connect, front_door
+from tests.router.stub_worker import Peer, answering, response, stub_worker
+
+LARGE = b"x" * 200_000
+ROOM = DataLimits(max_held_bytes=500_000)
+
+
+@given(st.lists(st.lists(st.integers(0, 3 * SMALL_BYTES), min_size=1, max_size=4), max_size=8))
+def test_room_is_what_large_bodies_hold(bodies: list[list[int]]) -> None:
+    room, held = BodyRoom(5 * SMALL_BYTES), []
+    for sizes in bodies:
+        try:
+            with Held(room) as one:
+                for size in sorted(sizes):
+                    one.grow(size)
+        except NoRoomError:
+            pass
+        else:
+            held.append(max(sizes))
+        room.check()
+        assert room.held_bytes == sum(size for size in held if size > SMALL_BYTES)
+    for size in held:
+        room.release(size)
+    assert room.held_bytes == 0
+
+
+async def send(client: WireClient, body: bytes, *, is_chunked: bool) -> None:
+    if is_chunked:
+        await client.send("PUT", "/x", [("Transfer-Encoding", "chunked")])
+        client.writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+    else:
+        await client.send("PUT", "/x", body=body)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_large_body_too_many_is_refused_and_small_ones_are_served(is_chunked: bool) -> None:
+    release = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if len(peer.request.body) > 100:
+            await release.wait()
+        await peer.send(response(b"{}"))
+
+    async with stub_worker(script) as worker, front_door(worker.url, limits=ROOM) as door:
+        async with connect(door.port) as one, connect(door.port) as two:
+            for client in (one, two):
+                await send(client, LARGE, is_chunked=is_chunked)
+                await worker.arrived.acquire()
+            async with connect(door.port) as three:
+                await send(three, LARGE, is_chunked=is_chunked)
+                refused = await three.answer()
+            assert (refused.status, json.loads(refused.body)["error"]["code"]) == (
+                429,
+                "overloaded",
+            )
+            assert refused.values("retry-after") == ["1"]
+            assert (await ask(door, body=b'{"model":"m"}')).status == 200
+            release.set()
+            answers: list[WireAnswer] = [await one.answer(), await two.answer()]
+            assert [answer.status for answer in answers] == [200, 200]
+        for _ in range(5):
+            assert (await ask(door, "PUT", "/x", body=LARGE)).status == 200
+        await door.settled()
+        assert door.counters.overloaded == 1
+        assert len(worker.requests) == 8
+
+
+async def test_bodies_that_never_come_whole_hold_nothing_for_long() -> None:
+    """Clients that leave within a body, and bodies that turn out too long."""
+    limits = DataLimits(max_body_bytes=300_000, max_held_bytes=400_000)
+    ok = answering(response(b"{}"))
+    async with stub_worker(ok) as worker, front_door(worker.url, limits=limits) as door:
+        for _ in range(4):
+            async with connect(door.port) as client:
+                await client.send("PUT", "/x", [("Content-Length", "290000")])
+                client.writer.write(LARGE)
+                await client.writer.drain()
+                while not door.counters.in_flight:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                client.reset()
+            await door.settled()
+            async with connect(door.port) as client:
+                await client.send("PUT", "/x", [("Transfer-Encoding", "chunked")])
+                client.writer.write(b"%x\r\n%s\r\n" % (len(LARGE), LARGE) * 2)
+                assert (await client.answer()).status == 413
+        assert (await ask(door, "PUT", "/x", body=LARGE)).status == 200
+        await door.settled()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from prompt import bundled_model_dir
+from prompt import PromptModel, bundled_model_dir
+from protocol import EngineKind
 from tests.router.stub_engine import stub_engine
 from tests.router.test_service import Service, service
 from tests.router.tokenizing_engine import TokenizingEngine, tokenizing_engine
@@ -209,3 +210,47 @@ async def test_a_wrong_tokenizer_or_template_is_named_at_once_and_forgotten_once
         await no_finding(router)
         (worker,) = await router.workers()
         assert worker["prompt_model"]["rung"] == "configured"  # type: ignore[index]
+
+
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+AGENT = {
+    "model": "m",
+    "tools": TOOLS,
+    "messages": [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "It is there."},
+    ],
+}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_chats_with_tools_have_an_sglangs_tokens_once_it_has_shown_them(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    """They are placed by alike texts until then, and where it makes others of such chats."""
+    place = Path(shutil.copytree(MODEL, tmp_path / "m"))
+    async with (
+        tokenizing_engine(place, str(MODEL), is_sglang=True) as one,
+        service(one.engine) as router,
+    ):
+        if not is_known:  # a release that renders tools in a way of its own
+            text = template_of(place).replace("<|turn|>tools", "<|turn|>functions")
+            (place / "chat_template.jinja").write_text(text)
+            other = PromptModel.load(place)
+            one.model = other.for_engines({EngineKind.SGLANG}, follows_sglang=True)
+        await router.ready()
+        async with asyncio.timeout(10):
+            while one.num_asked < (6 if is_known else 4):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        body = json.dumps(AGENT).encode()
+        async with asyncio.timeout(10):
+            while True:
+                found = (await router.control.post("/debug/route", content=body)).json()
+                if found["is_approximate"] is not is_known:
+                    break
+                await asyncio.sleep(0.01)
+        assert (found["prompt_tokens"] == len(one.ids(body))) is is_known
+        plain = (await router.control.post("/debug/route", content=CHAT)).json()
+        assert (plain["is_approximate"], plain["prompt_tokens"]) == (False, len(one.ids(CHAT)))

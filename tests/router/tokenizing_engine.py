@@ -1,4 +1,4 @@
-"""A vLLM that renders and tokenizes for others, and remembers what its chats came with."""
+"""An engine that renders and tokenizes for others, and remembers what its chats came with."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prompt import Api, NoTokensError, PromptModel, unpack_tokens, view_request
+from protocol import EngineKind
 from tests.router.stub_engine import StubEngine, answer_chat, stub_engine
 from tests.router.stub_worker import Peer, response
 
@@ -47,9 +48,9 @@ class TokenizingEngine:
 
 @asynccontextmanager
 async def tokenizing_engine(
-    directory: Path, tokenizer: str = ""
+    directory: Path, tokenizer: str = "", *, is_sglang: bool = False
 ) -> AsyncIterator[TokenizingEngine]:
-    """One that uses the files of ``directory``.
+    """One that uses the files of ``directory``, a vLLM by default.
 
     Args:
         tokenizer: the directory that it names to others.
@@ -68,8 +69,12 @@ async def tokenizing_engine(
             else:
                 await peer.send(response(json.dumps(told).encode()))
 
-    async with stub_engine(script=serve, tokenizes=True) as engine:
-        card = {"id": "m", "object": "model", "root": tokenizer or None, "parent": None}
-        engine.pages = {"/v1/models": {"data": [card]}, "/version": {"version": "0.32.0"}}
-        found = TokenizingEngine(engine, PromptModel.load(directory))
+    model = PromptModel.load(directory)
+    async with stub_engine(tokenizer=tokenizer, script=serve, tokenizes=True) as engine:
+        if is_sglang:
+            model = model.for_engines({EngineKind.SGLANG}, follows_sglang=True)
+        else:
+            card = {"id": "m", "object": "model", "root": tokenizer or None, "parent": None}
+            engine.pages = {"/v1/models": {"data": [card]}, "/version": {"version": "0.32.0"}}
+        found = TokenizingEngine(engine, model)
         yield found

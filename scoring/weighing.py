@@ -147,7 +147,6 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
     """Ranks that may be chosen; the others of the model go to ``excluded``."""
     tried, length = weighing.request.excluded, weighing.prompt_tokens
     is_guess, keeper = weighing.request.is_approximate, weighing.request.keeper
-    computes = keeper is None or weighing.request.api != UNROUTED_API
     eligible: list[RankRow] = []
     for row in weighing.resolution.rows:
         entry = row.entry
@@ -158,13 +157,25 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
             longest = entry.spec.max_model_len
             if longest is not None and length > longest:
                 reason = Exclusion.PROMPT_TOO_LONG
-        if reason is None and row.book.in_flight >= entry.max_in_flight and computes:
-            reason = Exclusion.AT_CAPACITY  # and nothing else keeps it
         if reason is None:
             eligible.append(row)
         else:
             weighing.excluded.append((row, reason))
+    computes = keeper is None or weighing.request.api != UNROUTED_API
+    if computes and weighing.resolution.is_bounded:
+        return _with_room(weighing, eligible)
     return eligible
+
+
+def _with_room(weighing: Weighing, eligible: list[RankRow]) -> list[RankRow]:
+    """Those that are not at their capacity; the others go to ``excluded``, and nothing else keeps them."""
+    having: list[RankRow] = []
+    for row in eligible:
+        if row.book.in_flight < row.entry.max_in_flight:
+            having.append(row)
+        else:
+            weighing.excluded.append((row, Exclusion.AT_CAPACITY))
+    return having
 
 
 def _blocked_for(entry: WorkerEntry, keeper: WorkerId) -> Exclusion | None:

@@ -100,6 +100,7 @@ class Resolution:
 
     __slots__ = (
         "_everyone",
+        "_is_bounded",
         "_others",
         "_ranks",
         "_shortest",
@@ -124,6 +125,14 @@ class Resolution:
         self._unpinned: frozenset[str] | None = None
         self._ranks: frozenset[Rank] | None = None
         self._shortest: float | None = None
+        self._is_bounded: bool | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether some of the ranks are given no more than so many requests at once. O(ranks) at first."""
+        if self._is_bounded is None:
+            self._is_bounded = any(row.entry.bound is not None for row in self.rows)
+        return self._is_bounded
 
     def has_unpinned(self, api: str) -> bool:
         """Whether some of the ranks cannot be told to an engine with a request of this API. O(ranks) at first."""
@@ -181,6 +190,7 @@ class WorkerTable:
         self._capacity = capacity
         for entry in self._entries.values():
             entry.max_in_flight = capacity.of(entry.spec)
+        self._names = None
 
     def add(self, spec: WorkerSpec) -> None:
         """Add a worker, or take what changed about one that is known; its load is kept.

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import msgpack
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from indexer import Backlog, FleetIndex, Intake, Trust
@@ -171,30 +171,38 @@ def test_odd_events(batches: list[list[Any]]) -> None:
     hear(batches)
 
 
+EVERYTHING = {
+    "on GPU", "on HOST", "on STORAGE", "unnamed", "parked", "duplicate on GPU", "unknown on GPU",
+    Trust.EXACT, Trust.DEGRADED,
+    *(f"not read: {reason}" for reason in set(SkipReason) - {SkipReason.TOO_LONG, SkipReason.NOT_A_BLOCK}),
+    *(
+        f"skipped: {reason}"
+        for reason in (
+            ClaimSkip.UNKNOWN_MEDIUM, ClaimSkip.REMOTE, ClaimSkip.SPARSE_GROUP,
+            ClaimSkip.UNKNOWN_GROUP_KIND, ClaimSkip.TOKEN_COUNT, ClaimSkip.UNKNOWN_IDENTITY,
+            ClaimSkip.BLOCK_SIZE_MIXED, ClaimSkip.AFTER_UNIDENTIFIED, ClaimSkip.SELF_PARENT,
+            ClaimSkip.PARENT_CYCLE, ClaimSkip.UNRESOLVED,
+        )
+    ),
+}  # fmt: skip
+
+
 def test_odd_events_reach_everything_that_an_index_does_with_events() -> None:
-    """Whatever is never reached is not tested."""
+    """Whatever is never reached is not tested. What is drawn depends on the constants of all loaded modules, so
+    where one draw leaves something out, others are tried."""
     reached: set[str] = set()
+    for number in range(5):
 
-    @settings(THOROUGH, max_examples=200, derandomize=True, database=None)
-    @given(BATCHES)
-    def hear_all(batches: list[list[Any]]) -> None:
-        reached.update(hear(batches))
+        @seed(number)
+        @settings(THOROUGH, max_examples=200, database=None)
+        @given(BATCHES)
+        def hear_all(batches: list[list[Any]]) -> None:
+            reached.update(hear(batches))
 
-    hear_all()
-    assert reached >= {
-        "on GPU", "on HOST", "on STORAGE", "unnamed", "parked", "duplicate on GPU", "unknown on GPU",
-        Trust.EXACT, Trust.DEGRADED,
-        *(f"not read: {reason}" for reason in set(SkipReason) - {SkipReason.TOO_LONG, SkipReason.NOT_A_BLOCK}),
-        *(
-            f"skipped: {reason}"
-            for reason in (
-                ClaimSkip.UNKNOWN_MEDIUM, ClaimSkip.REMOTE, ClaimSkip.SPARSE_GROUP,
-                ClaimSkip.UNKNOWN_GROUP_KIND, ClaimSkip.TOKEN_COUNT, ClaimSkip.UNKNOWN_IDENTITY,
-                ClaimSkip.BLOCK_SIZE_MIXED, ClaimSkip.AFTER_UNIDENTIFIED, ClaimSkip.SELF_PARENT,
-                ClaimSkip.PARENT_CYCLE, ClaimSkip.UNRESOLVED,
-            )
-        ),
-    }  # fmt: skip
+        hear_all()
+        if reached >= EVERYTHING:
+            return
+    assert reached >= EVERYTHING
 
 
 @THOROUGH

@@ -2,8 +2,8 @@
 
     {"text": …}  ─▶  {"text": …,"routed_dp_rank":3}
 
-A field stands last: where a client names one, too, parsers take the last one. The body changes by it alone. An engine
-that is told in neither way gets the request as it came.
+A field stands last: where a client names one, too, parsers take the last one. The body changes by it alone; one that
+is compressed does not. An engine that is told in neither way gets the request as it came.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from router.headers import DP_RANK, RawHeader
 from scoring import Plan, RankPin
 
+_ENCODING = b"content-encoding"
 _BLANKS = b" \t\r\n"
 
 
@@ -23,6 +24,8 @@ def pinned(
     rank = b"%d" % plan.dp_ranks.index(plan.rank.dp_rank)
     if plan.pin is RankPin.HEADER:
         return [*(field for field in headers if field[0] != DP_RANK), (DP_RANK, rank)], body
+    if any(field[0] == _ENCODING for field in headers):
+        return headers, body
     return headers, _with_last_field(body, plan.pin.value.encode(), rank)
 
 

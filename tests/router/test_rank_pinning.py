@@ -153,3 +153,10 @@ def test_a_header_goes_instead_of_the_clients() -> None:
     assert pinned(plan_of(RankPin.NONE), headers, b"x") == (headers, b"x")
     one = plan_of(RankPin.HEADER, 4, range(4, 5))
     assert pinned(one, headers, b"x") == (headers, b"x")
+
+
+def test_a_compressed_body_is_left_alone() -> None:
+    body = b"\x1f\x8b:}"
+    for value in (b"gzip", b"zstd"):
+        headers = ((b"content-encoding", value),)
+        assert pinned(plan_of(RankPin.FIELD), headers, body) == (headers, body)

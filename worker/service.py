@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from prompt import PromptModel, bundled_model_dir
+from protocol import EngineKind
 from worker.app import build_app
 from worker.batch_log import BatchLog
 from worker.config import DIRECTORY_PREFIX, WorkerConfig
@@ -97,6 +98,8 @@ async def running_worker(
     tokenizer = config.tokenizer or bundled_model_dir()
     if model is None:
         model = await asyncio.to_thread(PromptModel.load, tokenizer)
+    if config.engine is Flavour.SGLANG:
+        model = model.for_engines({EngineKind.SGLANG}, follows_sglang=True)
     vocabulary = await asyncio.to_thread(vocabulary_of, model)
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(contextlib.closing(EventSockets(_event_address(config))))

@@ -196,3 +196,16 @@ async def test_what_storage_refuses_is_shown(tmp_path_factory: pytest.TempPathFa
 
 async def test_without_storage_nothing_is_told_of_it(client: httpx.AsyncClient) -> None:
     assert (await client.get("/debug/residency")).json()["storage"] is None
+
+
+async def test_chats_are_rendered_as_the_engine_does_it() -> None:
+    """By rules of SGLang's own, where it has some."""
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    chat = {
+        "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "so"}]
+    }
+    async with served(small()) as client:
+        tokens = (await client.post("/tokenize", json=chat)).json()["tokens"]
+        text = (await client.post("/detokenize", json={"tokens": tokens})).json()["prompt"]
+    assert "<|turn|>user\none two<|end_turn|>" in text
+    assert "<|turn|>user\nso<|end_turn|>" in text

@@ -44,6 +44,7 @@ from scoring.decision import Exclusion
 logger = logging.getLogger(__name__)
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_ROUTED_METHODS = frozenset({"POST", "PUT"})  # SGLang takes either at /generate
 # Computations: asking twice changes nothing but the load.
 _REPEATABLE_PATHS = frozenset(
     {
@@ -184,7 +185,7 @@ class DataApp:
         try:
             self._relay.hops.refuse_loops(head.via)
             with DisconnectWatch(connection):
-                routed = api if scope["method"] == "POST" else Api.OTHER
+                routed = api if scope["method"] in _ROUTED_METHODS else Api.OTHER
                 read = await self._reader.read(routed, head, body)
                 plan = plan_request(routed, request_id, read, time.time(), head.session)
                 made: MadeIds | None = None

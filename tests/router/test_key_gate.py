@@ -319,3 +319,24 @@ async def test_a_burst_with_every_kind_of_end_leaves_nothing_in_use(seed: int) -
         keys.check()
     assert 0 < most <= limit
     assert key.outcomes[KeyOutcome.CONCURRENCY_LIMITED] > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("PUT", "/generate"),
+        ("POST", "/generate/"),
+        ("POST", "/gener%61te"),
+        ("POST", "/v1/chat%2Fcompletions"),
+        ("POST", "/v1/%63ompletions?cache_salt=x"),
+        ("POST", "http://elsewhere/v1/responses"),
+        ("POST", "/v1/messages#/v1/embeddings"),
+    ],
+)
+async def test_no_spelling_of_a_path_leads_past_a_tenants_salt(method: str, target: str) -> None:
+    keys = ClientKeys([entry("a", cache_salt=SALT)])
+    async with stub_worker(OK) as worker, front_door(worker.url, keys=keys) as door:
+        answer = await ask(door, method, target, [bearer("a")], b'{"model":"m","messages":[]}')
+        assert answer.status == 200
+        assert json.loads(worker.requests[0].body)["cache_salt"]
+        assert door.brain.requests[0].cache_salt

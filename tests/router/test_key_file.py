@@ -11,8 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from router.client_keys import ClientKeys
+from router.client_keys import ClientKey, ClientKeys
 from router.config import ConfigError, load_config
 from router.errors import FrontDoorError
 from router.file_watch import FileWatch, Reload
@@ -226,3 +229,69 @@ async def test_a_router_with_a_file_of_keys(tmp_path: Path) -> None:
         assert await status("a") == 401
         metrics = (await router.control.get("/metrics")).text
         assert 'kvroute_key_reloads_total{outcome="taken"} 1.0' in metrics
+
+
+NAMES = st.sampled_from("abc")
+
+
+class RenewedKeys(RuleBasedStateMachine):
+    """Keys that come, go, are drawn anew and used meanwhile, beside what should be known of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = ClientKeys([])
+        self.known: dict[str, tuple[str, int]] = {}  # name → secret, bound
+        self.running: list[ClientKey] = []
+
+    @rule(entries=st.dictionaries(NAMES, st.tuples(st.sampled_from("xyz"), st.integers(1, 3))))
+    def renew(self, entries: dict[str, tuple[str, int]]) -> None:
+        """A file is taken."""
+        num_new, num_gone = len(entries.keys() - self.known), len(self.known.keys() - entries)
+        found = [
+            ClientKeyEntry(name=name, sha256=hash_of(name + secret), max_in_flight=bound)
+            for name, (secret, bound) in entries.items()
+        ]
+        assert self.keys.renew(found, 0.0) == (num_new, num_gone)
+        self.known = entries
+
+    @rule(name=NAMES, secret=st.sampled_from("xyz"))
+    def enter(self, name: str, secret: str) -> None:
+        """A request comes with a key that may be known."""
+        try:
+            key = self.keys.of([(b"authorization", b"Bearer " + (name + secret).encode())])
+        except FrontDoorError:
+            assert self.known.get(name, ("", 0))[0] != secret
+            return
+        assert (key.name, self.known[name][0]) == (name, secret)
+        num_running = self.running.count(key)
+        try:
+            key.enter("/generate", 0.0)
+        except FrontDoorError:
+            assert num_running >= self.known[name][1]
+        else:
+            assert num_running < self.known[name][1]
+            self.running.append(key)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """A request ends, be its key known or not."""
+        key = data.draw(st.sampled_from(self.running))
+        self.running.remove(key)
+        key.leave()
+
+    @invariant()
+    def agrees(self) -> None:
+        """Names and counts are those that should be."""
+        self.keys.check()
+        assert {key.name for key in self.keys} == self.known.keys()
+        for key in self.keys:
+            assert key.in_flight == self.running.count(key)
+
+
+def hash_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+TestRenewedKeys = RenewedKeys.TestCase
+TestRenewedKeys.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from router.errors import ErrorKind, FrontDoorError
-from router.headers import RawHeader, section
+from router.headers import RawHeader, RequestHead, section
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class FrontDoorCycle:
 
     Attributes:
         task: in which the application runs.
+        known_head: what the front door reads in its head, where that is known.
         body: come, and not yet received.
         more_body: not all of it has come.
         keep_alive: the connection may serve a further request.
@@ -80,6 +81,7 @@ class FrontDoorCycle:
         "disconnected",
         "flow",
         "keep_alive",
+        "known_head",
         "more_body",
         "response_complete",
         "response_started",
@@ -96,6 +98,7 @@ class FrontDoorCycle:
         self.flow = carrier.flow
         self.scope = scope
         self.task: asyncio.Task[None] | None = None
+        self.known_head: RequestHead | None = None
         self.body: bytes | bytearray = b""  # one piece as it is, or several in a buffer
         self.more_body = True
         self.keep_alive = keep_alive

@@ -7,12 +7,12 @@ Source: RFC 9112 §3.2, §6.1, §6.3.
 """
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import httptools
 
-from router.client_head import is_host, read_target
+from router.client_head import BARE_MARK, is_host, read_target
 from router.headers import RawHeader, num_bytes
 
 _KEPT_BYTES = 512  # of a target: a longer one is read anew each time
@@ -62,6 +62,7 @@ class HeadReader(asyncio.Protocol):
         self._good_host = b""  # as a request before named it
         self._target: Target | None = None  # of the request before
         self._declines_upgrade = False
+        self._extensions: dict[str, Any] = {}
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -126,6 +127,19 @@ class HeadReader(asyncio.Protocol):
         if self._method == "CONNECT":
             raise RefusedError
         return found
+
+    def _scope(self) -> dict[str, Any]:
+        """What a request's scope says of its head."""
+        target, extensions = self._read_target(), self._extensions
+        return {
+            "http_version": self._version,
+            "method": self._method,
+            "path": target.path,
+            "raw_path": target.raw_path,
+            "query_string": target.query,
+            "headers": self.headers,
+            "extensions": {**extensions, BARE_MARK: True} if target.has_bare_mark else extensions,
+        }
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)

@@ -14,17 +14,15 @@ A request costs a few reads of the clock, and no timer or task beyond its own.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import httptools
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
-from router.client_head import BARE_MARK
 from router.connections import (
     LINGER_S,
     MAX_HEAD_BYTES,
@@ -39,6 +37,7 @@ from router.connections import (
 )
 from router.http_cycle import FrontDoorCycle, OldClientCycle, bare_refusal
 from router.http_head import BODY, HEAD, IDLE, LINGER, HeadReader, RefusedError
+from router.repeated_head import HeadMemory, RepeatedHead
 
 _SURPLUS_HEAD_S = 5.0
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
@@ -83,7 +82,7 @@ class FrontDoorProtocol(HeadReader):
         self.tasks = server_state.tasks
         self._guard = guard
         self._limits = guard.limits
-        self._extensions: dict[str, Any] = {"kvroute.connection": self}
+        self._extensions["kvroute.connection"] = self
         self._reason = ConnectionEnd.MALFORMED
         self._cycle: FrontDoorCycle | None = None  # the last request whose head came whole
         self.running: FrontDoorCycle | None = None
@@ -93,6 +92,7 @@ class FrontDoorProtocol(HeadReader):
         self._body_bytes = 0  # read since the deadline was moved
         self._is_deaf = False
         self._of_connection: dict[str, Any] = {}  # what the scopes of all its requests say
+        self._heads = HeadMemory()
         self.due = NEVER
         self.has_left = False
         self.is_surplus = False
@@ -192,7 +192,11 @@ class FrontDoorProtocol(HeadReader):
             self._hold(data)
             return
         self._head = self._head + data if self._phase == HEAD else data
-        if self._phase == IDLE:
+        is_between = self._phase == IDLE
+        if is_between:
+            if (known := self._heads.find(data)) is not None:
+                self._repeat(*known)
+                return
             self._phase = HEAD
             self._fruitless_bytes = 0
             if cycle is not None:
@@ -202,6 +206,28 @@ class FrontDoorProtocol(HeadReader):
         self._feed(data)
         if self._phase != HEAD:
             self._head = b""
+        if is_between and self._phase == IDLE:
+            self._remember(data)
+
+    def _repeat(self, head: RepeatedHead, body: bytes) -> None:
+        """Begin a whole request without parsing it."""
+        self._body_bytes = 0
+        self._head = b""
+        self.due = NEVER
+        scope = head.scope_of(body, self._app_state.copy())
+        cycle = FrontDoorCycle(self, scope, keep_alive=True, expects_continue=False)
+        cycle.known_head = head.head_of(body)
+        self._begin(cycle)
+        cycle.add(body)
+        cycle.more_body = False
+
+    def _remember(self, data: bytes) -> None:
+        """The head of what was read, where that is one request and no answer to it is the last one."""
+        cycle = self._cycle
+        if self._queued or self._is_deaf or self._has_coding or self._expects_continue:
+            return
+        if type(cycle) is FrontDoorCycle and cycle.keep_alive:
+            self._heads.remember(data, cycle.scope)
 
     def _feed(self, data: bytes) -> None:
         self._reason = ConnectionEnd.MALFORMED
@@ -221,19 +247,15 @@ class FrontDoorProtocol(HeadReader):
             cycle = self._cycle  # complete where it was refused before its body was whole
             idles = cycle is not None and cycle.response_complete
             self.due = self._loop.time() + self._limits.keep_alive_s if idles else NEVER
+        elif self._phase == HEAD and self._is_answering():
+            self.due = NEVER
         elif self._phase == HEAD:
-            self._await_head()
+            self.due = min(self.due, self._loop.time() + self._limits.head_s)
         else:
             self._await_body()
         if self._queued:
             self.flow.resume_reading()
             self.due = NEVER
-
-    def _await_head(self) -> None:
-        if self._is_answering():
-            self.due = NEVER
-        elif self.due == NEVER:
-            self.due = self._loop.time() + self._limits.head_s
 
     def _await_body(self) -> None:
         """Read on as fast as the application takes it. One that is whole never stops the reading."""
@@ -267,7 +289,7 @@ class FrontDoorProtocol(HeadReader):
         if not is_old and version != "1.1":
             raise RefusedError
         self._check_head(is_old=is_old)
-        scope = self._scope()
+        scope = {**self._of_connection, **self._scope(), "state": self._app_state.copy()}
         self._fruitless_bytes = self._body_bytes = 0
         self._phase = BODY
         self.due = self._loop.time() + self._limits.body_s
@@ -276,28 +298,12 @@ class FrontDoorProtocol(HeadReader):
         expects = self._expects_continue
         self._begin(kind(self, scope, keep_alive=keep_alive, expects_continue=expects))
 
-    def _scope(self) -> Scope:
-        target = self._read_target()
-        extensions = self._extensions
-        return {
-            **self._of_connection,
-            "http_version": self._version,
-            "method": self._method,
-            "path": target.path,
-            "raw_path": target.raw_path,
-            "query_string": target.query,
-            "headers": self.headers,
-            "state": self._app_state.copy(),
-            "extensions": {**extensions, BARE_MARK: True} if target.has_bare_mark else extensions,
-        }
-
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._fruitless_bytes = 0
         cycle = self._cycle
-        if cycle is None or cycle.response_complete:
-            return
-        cycle.add(body)
+        if cycle is not None and not cycle.response_complete:
+            cycle.add(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -391,8 +397,3 @@ class FrontDoorProtocol(HeadReader):
         on_leave, self.on_leave = self.on_leave, None
         if on_leave is not None:
             on_leave()
-
-
-def protocol_class(guard: ConnectionGuard) -> Callable[..., FrontDoorProtocol]:
-    """What uvicorn makes connections of."""
-    return partial(FrontDoorProtocol, guard=guard)

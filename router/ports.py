@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from router.connections import ConnectionGuard
-from router.http_protocol import protocol_class
+from router.http_protocol import FrontDoorProtocol
 from router.tls_door import TlsDoor
 
 _BACKLOG = 2048
@@ -115,7 +115,7 @@ def make_server(
     return PortServer(
         uvicorn.Config(
             app,
-            http=cast("type[asyncio.Protocol]", protocol_class(guard)),
+            http=cast("type[asyncio.Protocol]", partial(FrontDoorProtocol, guard=guard)),
             ws="none",
             lifespan="off",
             log_config=None,

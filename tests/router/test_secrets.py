@@ -1,8 +1,11 @@
 """What is secret is told nowhere: every text that a router shows or writes is searched for marks."""
 
+import asyncio
 import hashlib
 import json
 import logging
+import os
+import sys
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -169,3 +172,33 @@ def test_a_configuration_that_is_refused_does_not_repeat_them(bad: dict[str, obj
     with pytest.raises(ConfigError) as told:
         load_config(None, bad, {})
     assert MARK not in "".join(traceback.format_exception(told.value))
+
+
+async def told_by(*arguments: str) -> str:
+    """All that the command writes; its tokens come from the environment."""
+    tokens = {
+        "KVROUTE_CONTROL_TOKEN": f"{MARK}-control",
+        "KVROUTE_WORKER_TOKEN": f"{MARK}-worker",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kvroute", *arguments),
+        env=os.environ | tokens,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode()
+
+
+async def test_commands_that_are_given_secrets_do_not_write_them() -> None:
+    async with marked() as one:
+        control = str(one.router.control.base_url)
+        told = await asyncio.gather(
+            told_by("explain", "hello", "--model", "m", "--control-url", control, "--json", "-"),
+            told_by("explain", "hello", "--control-url", "http://127.0.0.1:1"),
+            told_by("doctor", control, one.engine.url, "--listen", "0", "--json", "-"),
+        )
+    assert '"chosen"' in told[0]
+    assert "127.0.0.1:1" in told[1]
+    assert '"checks"' in told[2]
+    assert MARK not in "".join(told)

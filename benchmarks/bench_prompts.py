@@ -107,8 +107,8 @@ def key_rows(block_size: int, num_runs: int) -> list[Measurement]:
     memo = KeyMemo(MEMO_BYTES)
     for _ in range(NUM_FULL + num_runs):
         tokens = TokenBytes(rng.randbytes(4 * 50_500))
-        memo.keys(TokenBytes(tokens[: 4 * 50_000]), block_size, is_eagle=False)
-        growing.append(cpu_us(partial(memo.keys, tokens, block_size, is_eagle=False)))
+        memo.hashed(TokenBytes(tokens[: 4 * 50_000]), block_size, is_eagle=False)
+        growing.append(cpu_us(partial(memo.hashed, tokens, block_size, is_eagle=False)))
         scratch.append(cpu_us(partial(block_keys, tokens, block_size)))
     base = measured(f"keys_{block_size}_200k_us", "µs CPU", scratch)
     return [

@@ -85,7 +85,10 @@ class AgedMarks:
         get = self._run_of.get
         num_known = bisect_left(range(len(refs)), 1, key=lambda i: get(refs[i]) is None)
         run = get(refs[num_known - 1]) if num_known else None
-        if run is None or len(run.refs) != num_known or run.refs != list(refs[:num_known]):
+        if run is None or len(run.refs) != num_known:
+            return None, 0
+        known = refs[:num_known]
+        if run.refs != (known if isinstance(known, list) else list(known)):
             return None, 0
         num_lost = num_known - run.num_owned
         lost = refs[:num_lost]

@@ -7,7 +7,6 @@ nor if its stores must have been heard before the decision.
 """
 
 import math
-from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
@@ -136,7 +135,7 @@ class Dispatches:
         missing = [run for run in runs if not run.bits & HELD]
         self._claims.predicted.mark(parts_of(refs, missing), now)
         self._claims.index.drop_unused()
-        keys = array("Q", blocks.keys)
+        keys = blocks.packed_keys
         dispatch = Dispatch(blocks.key_space, keys, _zeros(runs), now)
         self._recent.append(dispatch)
         name = _name(blocks)

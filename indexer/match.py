@@ -1,5 +1,6 @@
 """Answers of a lookup, as values."""
 
+from array import array
 from dataclasses import dataclass
 
 from indexer.identity import bounded_name
@@ -67,6 +68,7 @@ class Prompt:
     __slots__ = (
         "_blocks",
         "_keys",
+        "_packed",
         "adapter",
         "is_approximate",
         "is_cut",
@@ -92,6 +94,7 @@ class Prompt:
         self.salt = bounded_name(salt)
         self.is_cut = is_cut
         self._keys: dict[Geometry, list[BlockKey]] = {}
+        self._packed: dict[Geometry, array[int]] = {}  # of those keys that came packed, too
         self._blocks: dict[Geometry, PromptBlocks] = {}
 
     def blocks(self, geometry: Geometry) -> PromptBlocks:
@@ -101,7 +104,9 @@ class Prompt:
             size, is_eagle = geometry
             key_space = self.space(size, is_eagle=is_eagle)
             keys = self.keys(size, is_eagle=is_eagle)
-            found = self._blocks[geometry] = PromptBlocks(key_space, keys, self.tokens)
+            found = self._blocks[geometry] = PromptBlocks(
+                key_space, keys, self.tokens, self._packed.get(geometry)
+            )
         return found
 
     def space(self, block_size: int, *, is_eagle: bool = False) -> KeySpace:

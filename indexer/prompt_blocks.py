@@ -1,5 +1,6 @@
 """One prompt as one rank would keep it: key space, keys, and the tokens behind them."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ class PromptBlocks:
     key_space: KeySpace
     keys: Sequence[BlockKey]
     tokens: TokenBytes
+    _packed: "array[int] | None" = field(default=None, repr=False)
     _runs: MaskRuns | None = field(default=None, init=False, repr=False)
 
     @property
@@ -30,6 +32,13 @@ class PromptBlocks:
     def num_reusable(self) -> int:
         """Leading blocks that an engine can reuse at most: it computes at least the last token."""
         return min(len(self.keys), (num_tokens(self.tokens) - 1) // self.block_size)
+
+    @property
+    def packed_keys(self) -> "array[int]":
+        """The keys as they are kept; not to be changed."""
+        if self._packed is None:
+            self._packed = array("Q", self.keys)
+        return self._packed
 
     def runs(self, index: BlockIndex, space: Space) -> MaskRuns:
         """The masks of the blocks in their key space. O(1), and what it costs to read them."""

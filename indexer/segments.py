@@ -58,7 +58,8 @@ class Segments:
 def num_shared(keys: Sequence[int], start: int, other: Sequence[int], other_start: int) -> int:
     """How many keys two prompts share from these places on, where the first is the same. O(blocks)."""
     length = min(len(keys) - start, len(other) - other_start)
-    if keys[start : start + length] == other[other_start : other_start + length]:
+    rest = other if length == len(other) else other[other_start : other_start + length]
+    if keys[start : start + length] == rest:
         return length
     low, high = 0, length - 1
     while low < high:  # keys are chained: after the first that differs all do

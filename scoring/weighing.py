@@ -55,8 +55,9 @@ class TimedPrompt(Prompt):
         found = self._keys.get((block_size, is_eagle))
         if found is None:
             started = self._timer()
-            found = self._memo.keys(self.tokens, block_size, is_eagle=is_eagle)
-            self._keys[block_size, is_eagle] = found
+            hashed = self._memo.hashed(self.tokens, block_size, is_eagle=is_eagle)
+            found = self._keys[block_size, is_eagle] = hashed.keys
+            self._packed[block_size, is_eagle] = hashed.packed
             self.keys_ns += self._timer() - started
         return found
 

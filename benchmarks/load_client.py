@@ -39,6 +39,11 @@ class Connection(asyncio.Protocol):
         self._answer.status = self._parser.get_status_code()
         self._answer.done.set()
 
+    @property
+    def is_open(self) -> bool:
+        """Can it send another request?"""
+        return self._transport is not None and not self._transport.is_closing()
+
     async def ask(self, request: bytes) -> int:
         """Send one request; its status, or 0 where the connection broke."""
         assert self._transport is not None

@@ -113,15 +113,16 @@ async def _look(name: str, one: Reloaded, *, only_if_changed: bool) -> None:
     stamp = await asyncio.to_thread(stamp_of, one.files)
     if only_if_changed and stamp == one.stamp:
         return
+    take: Callable[[], None] | None = None
+    fault = ""
     try:
         take = await asyncio.to_thread(one.read)
-        fault = None
     except (OSError, ValueError) as error:
         fault = cause_of(error) if isinstance(error, OSError) else str(error)
     if await asyncio.to_thread(stamp_of, one.files) != stamp:
         return  # they change as they are read; the stamp stays, so that they are looked at again
     one.stamp = stamp
-    if fault is not None:
+    if take is None:
         one.reloads[Reload.FAILED] += 1
         logger.warning("%s stays as it was: %s", name, fault)
         return

@@ -25,7 +25,7 @@ from tests.router.control_port import control_application
 AnyCase: TypeAlias = Case[Any]
 TOKEN = "t0ken"
 KNOWN = {"Authorization": f"Bearer {TOKEN}"}
-NUM_EXAMPLES = 25
+NUM_EXAMPLES = 15
 GOOD = [
     ("GET", "/health"),
     ("GET", "/ready"),

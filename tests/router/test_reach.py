@@ -3,8 +3,11 @@
 import asyncio
 import json
 import socket
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.config import load_config
@@ -62,6 +65,35 @@ def test_what_does_not_may_not(host: str) -> None:
             Reach(ReachConfig()).admitted(host, ["169.254.169.254"])
     else:
         assert not is_allowed(host)
+
+
+def spellings(address: IPv4Address) -> list[str]:
+    """All that systems, or other addresses, take for it."""
+    number, parts = int(address), address.packed
+    bare = [
+        str(address),
+        str(number),
+        hex(number),
+        f"0{number:o}",
+        ".".join(f"0{part:o}" for part in parts),
+        ".".join(map(hex, parts)),
+        f"{parts[0]}.{number & 0xFFFFFF}",
+        f"{parts[0]}.{parts[1]}.{number & 0xFFFF}",
+    ]
+    within = [f"::ffff:{address}", f"64:ff9b::{address}", f"::{address}"]
+    within.append(str(IPv6Address(0x2002 << 112 | number << 80 | 1)))
+    return bare + [f"[{one}]" for one in within] + [f"[{IPv6Address(one)}]" for one in within]
+
+
+REFUSED = [
+    st.ip_addresses(v=4, network=one) for one in ("169.254.0.0/16", "224.0.0.0/4", "8.0.0.0/8")
+]
+
+
+@given(st.one_of(REFUSED))
+def test_no_spelling_of_an_address_gets_it_reached(address: IPv4Address) -> None:
+    for host in spellings(address):
+        assert not is_allowed(host), host
 
 
 def test_rules_are_configured() -> None:

@@ -176,23 +176,37 @@ class Exchange:
         self, lease: Lease, reason: RetryReason, *, or_same: bool = False
     ) -> Lease | None:
         """A lease on a rank of another worker, or else of the same; None where no bound allows it or nobody can."""
-        relay, plan, before = self._relay, lease.plan, self._excluded
+        relay = self._relay
         now = relay.clock()
         if relay.retries.left(now, relay.counters.in_flight) < 1:
             relay.counters.retries_withheld[reason] += 1
             return None
+        relay.retries.spend(now)  # before it waits for room: others ask meanwhile
+        another = None
+        try:
+            another = await self._book_elsewhere(lease, reason, or_same=or_same)
+        finally:
+            if another is None:
+                relay.retries.give_back(now)
+        return another
+
+    async def _book_elsewhere(
+        self, lease: Lease, reason: RetryReason, *, or_same: bool
+    ) -> Lease | None:
+        """With a rank of its worker excluded, and all the others of it; then, perhaps, without."""
+        plan, before = lease.plan, self._excluded
         self._excluded |= {Rank(plan.rank.worker, rank) for rank in plan.dp_ranks}
-        has_attempts = self._num_attempts < relay.max_attempts
+        has_attempts = self._num_attempts < self._relay.max_attempts
         waits = reason is not RetryReason.BUSY
         another = None
         if has_attempts:
-            another = await self._book_again(reason, now, waits=waits and not or_same)
+            another = await self._book_again(reason, waits=waits and not or_same)
         if another is None and or_same:
             self._excluded = before
-            another = await self._book_again(RetryReason.FRESH_CONNECTION, now, waits=waits)
+            another = await self._book_again(RetryReason.FRESH_CONNECTION, waits=waits)
         return another
 
-    async def _book_again(self, reason: RetryReason, now: float, *, waits: bool) -> Lease | None:
+    async def _book_again(self, reason: RetryReason, *, waits: bool) -> Lease | None:
         """A further lease, if anybody can take the request; ``waits`` where nobody has room at once."""
         try:
             again = self._book_if_room()
@@ -202,7 +216,6 @@ class Exchange:
             return None
         if again is None:
             return None
-        self._relay.retries.spend(now)
         self._relay.counters.retries[reason] += 1
         return again
 

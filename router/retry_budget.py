@@ -64,6 +64,12 @@ class RetryBudget:
         self._spent[self._second % WINDOW_S] += 1
         self._num_spent += 1
 
+    def give_back(self, spent_at: float) -> None:
+        """One that was to be repeated then was not."""
+        if self._second - int(spent_at) < WINDOW_S:
+            self._spent[int(spent_at) % WINDOW_S] -= 1
+            self._num_spent -= 1
+
     def check(self) -> None:
         """Verify the invariants."""
         assert len(self._begun) == len(self._spent) == WINDOW_S

@@ -45,6 +45,18 @@ def test_it_comes_back_with_time() -> None:
     assert spent_at_once(budget, 1e9) == 2
 
 
+def test_what_was_not_repeated_after_all_is_given_back_while_it_counts() -> None:
+    budget = RetryBudget(RetryLimits(share=0, floor=2))
+    assert spent_at_once(budget, 100.0) == 2
+    budget.give_back(100.0)
+    budget.check()
+    assert spent_at_once(budget, 105.0) == 1
+    assert spent_at_once(budget, 112.0) == 1  # one of the two counts no more
+    budget.give_back(100.0)
+    budget.check()
+    assert spent_at_once(budget, 112.0) == 0
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.floats(0, 4)), max_size=200),
     st.floats(0, 1),

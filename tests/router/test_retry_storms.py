@@ -61,6 +61,38 @@ async def test_without_a_budget_nothing_is_repeated() -> None:
         assert metrics["retries_withheld_total{reason=reset}"] == 10
 
 
+async def test_what_waits_to_be_repeated_has_its_share_of_the_budget() -> None:
+    """Nobody else may be repeated on the strength of it, and where its client leaves it is free again."""
+
+    async def holds(peer: Peer) -> None:
+        await release.wait()
+        await answer_chat(peer)
+
+    release = asyncio.Event()
+    async with stub_engine(script=close_at_once) as bad, stub_engine(script=holds) as full:
+        workers = [bad.url, {"url": full.url, "max_in_flight": 1}]
+        budget = {"share": 0, "floor": 1}
+        async with whole_router(
+            bad, full, workers=workers, retries=budget, breaker=NEVER_OPENS
+        ) as router:
+            await router.control.patch(f"/workers/{bad.name}", json={"draining": True})
+            first = asyncio.ensure_future(router.ask())
+            await router.until(lambda found: found["leases_open"] == 1)
+            await router.control.patch(f"/workers/{bad.name}", json={"draining": False})
+            leaves = asyncio.ensure_future(router.ask())
+            await router.until(lambda found: found["retry_budget_left"] == 0)
+            assert [(await router.ask()).status_code for _ in range(3)] == [502] * 3
+            leaves.cancel()
+            await router.until(lambda found: found["retry_budget_left"] == 1)
+            repeated = asyncio.ensure_future(router.ask())
+            await router.until(lambda found: found["retry_budget_left"] == 0)
+            release.set()
+            assert ((await first).status_code, (await repeated).status_code) == (200, 200)
+            metrics = await router.settled()
+    assert metrics["retries_withheld_total{reason=reset}"] == 3
+    assert total(metrics, "retries_total") == 1
+
+
 async def test_what_one_dead_worker_orphans_is_saved_by_the_others() -> None:
     """Many requests wait for it when it dies: their share of those in flight, and the floor, is enough by default."""
 

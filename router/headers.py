@@ -210,7 +210,7 @@ def is_sendable(raw: Sequence[RawHeader]) -> bool:
 
     Source: RFC 9110 §5.1, §5.5; uvicorn refuses other names and values within an answer.
     """
-    names, all_bytes = b"".join(map(_NAME_OF, raw)), b"".join(map(b"".join, raw))
+    names, all_bytes = b"".join(names_of(raw)), b"".join(map(b"".join, raw))
     return _NO_TOKEN.search(names) is None and _CONTROL.search(all_bytes) is None
 
 
@@ -226,6 +226,11 @@ def section(fields: Sequence[RawHeader]) -> bytes:
     if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
         raise ValueError("a header field has a line break")
     return lines
+
+
+def names_of(fields: Iterable[RawHeader]) -> list[bytes]:
+    """The fields' names, in order."""
+    return list(map(_NAME_OF, fields))
 
 
 def num_bytes(raw: Iterable[RawHeader]) -> int:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from router.errors import ErrorKind, FrontDoorError
-from router.headers import RawHeader, RequestHead, section
+from router.headers import RawHeader, RequestHead, names_of, section
 
 logger = logging.getLogger(__name__)
 
@@ -241,14 +241,12 @@ class FrontDoorCycle:
 
     def _head(self, status: int, headers: Sequence[RawHeader]) -> bytes:
         """Status line and header section; a body without a length is sent in chunks."""
-        says_close = False
-        for name, value in headers:
-            if name == b"content-length":
-                self._missing_bytes = int(value)
-                self._is_chunked = False
-            elif name == b"connection" and value.lower() == b"close":
-                self.keep_alive = False
-                says_close = True
+        names = names_of(headers)
+        if b"content-length" in names:
+            self._missing_bytes = int(headers[names.index(b"content-length")][1])
+            self._is_chunked = False
+        says_close = b"connection" in names and _says_close(headers)
+        self.keep_alive &= not says_close
         own = b"" if self.keep_alive or says_close else b"connection: close\r\n"
         if self._is_chunked is None and not self._is_head_request and status not in _BODILESS:
             own += self._begin_unmeasured()
@@ -353,6 +351,10 @@ def bare_refusal(error: FrontDoorError) -> bytes:
     """A whole answer to what never became a request."""
     fields = b"".join(b"%s: %s\r\n" % field for field in error.headers())
     return STATUS_LINE[error.status] + fields + b"connection: close\r\n\r\n" + error.body()
+
+
+def _says_close(headers: Sequence[RawHeader]) -> bool:
+    return any(name == b"connection" and value.lower() == b"close" for name, value in headers)
 
 
 def _reset(transport: asyncio.Transport) -> None:

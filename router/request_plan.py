@@ -13,6 +13,7 @@ MAX_SESSION_CHARS = 256
 """Of a session's name; what is longer is cut."""
 
 _SESSION_FIELDS = ("prompt_cache_key", "user")
+_SESSION_NAMES = frozenset(_SESSION_FIELDS)
 
 
 def plan_request(
@@ -52,6 +53,8 @@ def plan_request(
 def _named_otherwise(view: RequestView) -> str | None:
     """What the request belongs with, where no session is named: OpenAI's key of a cache, else the user."""
     body = view.body
+    if _SESSION_NAMES.isdisjoint(body):
+        return None
     for name in _SESSION_FIELDS:
         value = body.get(name)
         if isinstance(value, str) and value:

@@ -18,6 +18,7 @@ import orjson
 
 TAIL_BYTES = 4096
 _SLACK_BYTES = 32 * 1024
+_META = b'"meta_info":'
 _DECODER = json.JSONDecoder()
 _ERROR_NAMES = frozenset({b"error", b"response.failed"})
 _ERROR_DATA = (
@@ -71,7 +72,7 @@ class Tail:
 
 def read_usage(tail: bytes) -> Usage:
     """What an answer's end says about tokens. Counts that are no whole numbers are not taken."""
-    meta = _object_after(tail, b'"meta_info":')
+    meta = _object_after(tail, _META) if _META in tail else None
     if meta is not None:
         return Usage(
             _count(meta, "prompt_tokens"),

@@ -146,9 +146,12 @@ async def test_a_single_rank_is_not_pinned() -> None:
     [(b"a\x01b", 400), (b"a\x00", 400), (b"a\x7f", 400), (b"x" * (1 << 20), 431)],
 )
 async def test_ids_that_no_field_can_hold_end_the_request(sent: bytes, status: int) -> None:
-    async with stub_worker(echo) as worker, front_door(worker.url) as door:
-        async with connect(door.port) as client:
-            head = b"GET /x HTTP/1.1\r\nHost: r\r\nX-Request-Id: %s\r\n\r\n"
-            client.writer.write(head % sent)
-            assert (await client.answer()).status == status
+    async with (
+        stub_worker(echo) as worker,
+        front_door(worker.url) as door,
+        connect(door.port) as client,
+    ):
+        head = b"GET /x HTTP/1.1\r\nHost: r\r\nX-Request-Id: %s\r\n\r\n"
+        client.writer.write(head % sent)
+        assert (await client.answer()).status == status
     assert not worker.requests

@@ -296,6 +296,7 @@ class FrontDoorCycle:
 
     def _complete(self) -> None:
         self.response_complete = True
+        self.body = b""  # what was not received does not stop the reading of the rest
         self.tell()
         if not self.keep_alive:
             self._transport.close()

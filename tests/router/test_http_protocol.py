@@ -108,6 +108,24 @@ async def test_far_beyond_the_bound_a_connection_is_refused_unasked() -> None:
         assert (await refused(door, b"GET /health HTTP/1.0\r\n\r\n")).status == 200
 
 
+@pytest.mark.parametrize("size", [60_000, 70_000, 3_000_000])
+async def test_a_body_that_nobody_reads_is_passed_over(size: int) -> None:
+    """Paths that end here are answered before the body is whole: what is left of it holds nobody up."""
+    post = b"POST /health HTTP/1.1\r\nHost: r\r\nContent-Length: %d\r\n\r\n" % size
+    async with front_door() as door:
+        async with connect(door.port) as client:
+            for _ in range(2):
+                client.writer.write(post + b"b" * size)
+                assert (await client.answer()).status == 405
+            client.writer.write(b"GET /health HTTP/1.1\r\nHost: r\r\n\r\n")
+            assert (await client.answer()).status == 200
+            client.writer.write(post + b"b" * (size - 1))
+            assert (await client.answer()).status == 405
+        async with asyncio.timeout(BOUND_S):
+            while door.guard.num_open:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
 async def test_a_client_that_is_half_closed_has_left() -> None:
     async def script(peer: Peer) -> None:
         await peer.gone()

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from random import Random
 
 import httpx
 import pytest
+import uvloop
 
 from prompt import bundled_model_dir
 from tests.router.chaos import Chance, Visit, anything
@@ -60,8 +62,7 @@ async def fails(router: WholeRouter, path: str, streams: bool) -> bool:
         return True
 
 
-@pytest.mark.parametrize("streams", [False, True])
-async def test_two_hundred_failures_of_four_kinds_leave_nothing(streams: bool) -> None:
+async def test_two_hundred_failures_of_four_kinds_leave_nothing() -> None:
     """An end before the head, after it, a reset within the body, refused connections; on every kind of route."""
     scripts: list[Script] = [close_at_once, close_after_headers, reset_within_length]
     async with AsyncExitStack() as stack:
@@ -77,7 +78,7 @@ async def test_two_hundred_failures_of_four_kinds_leave_nothing(streams: bool) -
             for other in engines:
                 draining = {"draining": other is not engine}
                 await router.control.patch(f"/workers/{other.name}", json=draining)
-            asked = [fails(router, ROUTES[one % len(ROUTES)], streams) for one in range(50)]
+            asked = [fails(router, ROUTES[one % len(ROUTES)], one % 2 == 0) for one in range(50)]
             sampled = asyncio.ensure_future(router.metrics())
             assert all(await asyncio.gather(*asked)), engine.name
             assert min(in_flight(await sampled)) >= 0
@@ -119,12 +120,24 @@ async def wear_and_tear(router: WholeRouter, engine: StubEngine, rng: Random) ->
         await router.control.post("/workers", json={"worker": engine.name, "url": engine.url})
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("policy", ["cost", "round_robin"])
-async def test_whatever_happens_everything_is_counted_once_and_given_back(
-    seed: int, policy: str
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("seed", "policy", "max_in_flight"),
+    [(1, "cost", None), (2, "round_robin", 4)],
+)
+def test_whatever_happens_everything_is_counted_once_and_given_back(
+    seed: int,
+    policy: str,
+    max_in_flight: int | None,
+    loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Hundreds of clients that leave at any moment, workers that do anything, flap, drain, go and come."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(everything_at_once(seed, policy, max_in_flight))
+
+
+async def everything_at_once(seed: int, policy: str, max_in_flight: int | None) -> None:
+    """Hundreds of clients that leave at any moment, workers that do anything, flap, drain, go and come; with room for
+    all of them, and with a queue for little room."""
     rng = Random(seed)
     async with AsyncExitStack() as stack:
         engines = [
@@ -147,6 +160,7 @@ async def test_whatever_happens_everything_is_counted_once_and_given_back(
                 health={"interval_s": 0.05, "timeout_s": 0.2, "failure_threshold": 2},
                 breaker={"num_faults": 4, "cool_down_s": 0.1, "max_cool_down_s": 0.2},
                 timeouts={"first_byte_s": 0.4, "idle_s": 0.4},
+                queue={"max_in_flight": max_in_flight, "max_queued": 10, "timeout_s": 0.2},
                 ready={"min_workers": 3},
             )
         )
@@ -155,7 +169,7 @@ async def test_whatever_happens_everything_is_counted_once_and_given_back(
             asyncio.ensure_future(flap(engines[2], rng)),
             asyncio.ensure_future(wear_and_tear(router, engines[3], rng)),
         ]
-        seen = await visits(chance, 200, at_once=40)
+        seen = await visits(chance, 150, at_once=40)
         for one in meanwhile:
             one.cancel()
         await asyncio.gather(*meanwhile, return_exceptions=True)
@@ -173,3 +187,5 @@ async def test_whatever_happens_everything_is_counted_once_and_given_back(
     assert not total(metrics, "internal_errors_total")
     assert not total(metrics, "index_failures_total")
     assert not total(metrics, "tick_failures_total")
+    assert metrics["queue_depth"] == 0
+    assert (metrics["queue_waits_total{outcome=placed}"] > 0) is (max_in_flight is not None)

@@ -10,7 +10,7 @@ import pytest
 
 from indexer.fleet_index import FleetIndex
 from prompt import bundled_model_dir
-from protocol import BlockStored, EventBatch, LiveMessage, encode_batch, live_frames
+from protocol import BlockStored, EventBatch, LiveMessage, WorkerId, encode_batch, live_frames
 from router.worker_record import WorkerState
 from tests.router.failing_workers import close_at_once, reset_at_once
 from tests.router.front_door import bundled_model, connect
@@ -67,7 +67,8 @@ async def test_rejections_and_back_pressure_open_no_circuit_and_faults_do() -> N
         opened = f"breaker_opened_total{{worker={engine.name}}}"
         assert (await router.metrics())[opened] == 1
         mood.script = answer_chat
-        await asyncio.sleep(0.6)
+        (record,) = router.registry.records()
+        await until(lambda: record.state is WorkerState.SERVING)
         assert await statuses(router, 5) == [200] * 5
         await router.settled()
 
@@ -80,12 +81,13 @@ async def test_a_circuit_that_is_half_open_does_not_stay_so_for_want_of_traffic(
         whole_router(engine, breaker=breaker) as router,
     ):
         assert await statuses(router, 2) == [502, 502]
+        (record,) = router.registry.records()
         for _ in range(3):  # each trial after a cool-down fails, and none is the last
-            await asyncio.sleep(0.3)
+            await until(lambda: record.state is WorkerState.SERVING)
             served = engine.num_served
             assert await statuses(router, 1) == [502]
             assert engine.num_served == served + 1
-        await asyncio.sleep(1.0)  # nothing comes
+        await asyncio.sleep(0.6)  # nothing comes
         mood.script = answer_chat
         assert await statuses(router, 2) == [200, 200]
 
@@ -129,15 +131,17 @@ async def test_a_broken_worker_with_the_best_prefix_costs_a_handful_and_comes_ba
     script: Script,
 ) -> None:
     mood = Moody(script)
-    breaker = {"num_faults": 3, "cool_down_s": 1.0, "max_cool_down_s": 1.0}
+    cool_down_s = 0.5
+    breaker = {"num_faults": 3, "cool_down_s": cool_down_s, "max_cool_down_s": cool_down_s}
     async with warm_and_cold(mood, breaker=breaker) as (router, publisher, warm, _):
         started = time.monotonic()
         assert await statuses(router, 50) == [200] * 50
-        num_cool_downs = int(time.monotonic() - started) + 1
+        num_cool_downs = int((time.monotonic() - started) / cool_down_s) + 1
         assert 3 <= warm.num_served <= 3 + num_cool_downs
         mood.script = answer_chat
         served = warm.num_served
-        await asyncio.sleep(1.0)
+        record = router.registry.record(WorkerId(warm.name))
+        await until(lambda: record.state is WorkerState.SERVING)
         publisher.store(tokens())
         assert await statuses(router, 50) == [200] * 50
         assert warm.num_served > served

@@ -47,7 +47,7 @@ async def statuses(router: WholeRouter, count: int) -> list[int]:
 async def test_rejections_and_back_pressure_open_no_circuit_and_faults_do() -> None:
     """The only worker says 400, then that it is busy, then fails; a good request follows each."""
     mood = Moody()
-    breaker = {"num_faults": 5, "cool_down_s": 0.5}
+    breaker = {"num_faults": 5, "cool_down_s": 4.0}
     async with (
         stub_engine(script=mood) as engine,
         whole_router(engine, breaker=breaker) as router,
@@ -60,15 +60,18 @@ async def test_rejections_and_back_pressure_open_no_circuit_and_faults_do() -> N
         served = engine.num_served
         assert served == 5 * 21
         mood.script = answering(response(b"{}", status=500))
+        started = time.monotonic()
         told = await statuses(router, 10)
         assert told[:5] == [500] * 5
         assert set(told[5:]) <= {500, 503}
-        assert engine.num_served - served <= 7  # the five, and what was let through to try it
+        num_trials = int((time.monotonic() - started) / (4.0 / 20)) + 1  # let through to try it
+        assert engine.num_served - served <= 5 + num_trials
         opened = f"breaker_opened_total{{worker={engine.name}}}"
         assert (await router.metrics())[opened] == 1
         mood.script = answer_chat
-        (record,) = router.registry.records()
-        await until(lambda: record.state is WorkerState.SERVING)
+        async with asyncio.timeout(5):
+            while await statuses(router, 1) != [200]:
+                pass
         assert await statuses(router, 5) == [200] * 5
         await router.settled()
 

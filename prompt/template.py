@@ -21,6 +21,7 @@ from jinja2 import nodes
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from prompt.content_format import ContentFormat, content_format, sglang_content_format
@@ -198,8 +199,9 @@ class ChatTemplate:
         }
         try:
             # The short way to what ``generate`` does: it merges the globals in anew for every text.
-            context = self._template.new_context(variables, shared=True)
-            return _join(self._template.root_render_func(context), self._limits.prompt_chars)
+            template = self._template
+            context = Context(template.environment, variables, template.name, template.blocks)
+            return _join(template.root_render_func(context), self._limits.prompt_chars)
         except TemplateError as error:
             raise NoTokensError(NoTokensReason.TEMPLATE_FAILED, str(error)) from error
         except _TEMPLATE_FAULTS as error:

@@ -179,7 +179,7 @@ def rows_of(policy: str, left: Left) -> list[Measurement]:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
-    parser.add_argument("--requests", type=int, default=50_000, metavar="N", help="a policy")
+    parser.add_argument("--requests", type=int, default=40_000, metavar="N", help="a policy")
     parser.add_argument("--policy", action="append", help="repeat for each; by default two")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write the figures there; - is stdout")

@@ -105,58 +105,41 @@ class RouterParts:
     servers: Mapping[str, PortServer]
 
 
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """What knows, decides and counts: all that needs no connection to an engine."""
+
+    index: FleetIndex
+    intake: Intake
+    subscriber: EventSubscriber
+    planner: Planner
+    queue: WaitingQueue
+    memo: TokenMemo
+    shelf: PromptShelf
+    bootstrap: Bootstrap
+    registry: Registry
+    outages: Outages
+    counters: DataCounters
+    retries: RetryBudget
+
+
 @asynccontextmanager
 async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
     """Build every part and tie it to the others; what has to be closed is closed at the end."""
     async with AsyncExitStack() as stack:
         allowed, hops = reach(config), new_hops()
-        index, intake, subscriber = _events(config, allowed, stack)
-        planner, queue = _planner(config, index), WaitingQueue(config.queue.limits())
-        planner.bound(config.queue.capacity(), queue)
-        memo = TokenMemo(TableLimits(config.prompts.memo_bytes))
-        shelf, counters, outages = _shelf(config, memo), DataCounters(), Outages()
-        bootstrap = _bootstrap(config, Heirs(index, intake, subscriber))
-        brains = Brains(index, planner, intake, subscriber, shelf, bootstrap)
-        registry = _registry(config, brains, outages)
+        core = _core(config, allowed, stack)
+        registry, shelf = core.registry, core.shelf
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         upstream, prober, route = await _callers(config, allowed, hops, stack)
-        asked, prover = _asking(config, shelf, route, counters)
+        asked, prover = _asking(config, shelf, route, core.counters)
         times = WatchTimes(config.health.interval_s, config.health.refresh_s)
         watcher = Watcher(registry, shelf, prober, times, Random(), prover=prover)
-        reader = PromptReader(
-            shelf,
-            executor,
-            counters,
-            asked,
-            _takes_ids(config, shelf),
-            approximates=config.prompts.approximates,
-        )
-        retries = RetryBudget(config.retries.limits())
-        relay = Relay(
-            planner,
-            upstream,
-            registry,
-            counters,
-            config.limits.max_attempts,
-            config.names_worker,
-            on_trial=Trials(registry, planner).plan,
-            outages=outages,
-            hops=hops,
-            retries=retries,
-            queue=queue,
-        )
+        reader = _reader(config, core, executor, asked)
         speaking = config.storage.sources()
-        takeovers = PoolTakeovers(subscriber, bootstrap, index, speaking.values())
-        pools = PoolSources(speaking, index, takeovers, intake.is_connected)
-        ticker = Ticker(
-            {
-                "registry": registry.tick,
-                "planner": planner.tick,
-                "index": index.tick,
-                "pools": pools.tick,
-                "pools of siblings": takeovers.tick,
-            }
-        )
+        takeovers = PoolTakeovers(core.subscriber, core.bootstrap, core.index, speaking.values())
+        pools = PoolSources(speaking, core.index, takeovers, core.intake.is_connected)
+        ticker = _ticker(core, pools, takeovers)
         keys = client_keys(config, time.monotonic())
         keys_from, certificates = key_file(config, keys), server_certificates(config)
         guards = {port: ConnectionGuard(connection_limits(config)) for port in config.addresses()}
@@ -166,16 +149,16 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         )
         keepers = Keepers(MadeIds(), registry)
         metrics = MetricSources(
-            counters,
-            planner,
-            index,
-            intake,
-            subscriber,
+            core.counters,
+            core.planner,
+            core.index,
+            core.intake,
+            core.subscriber,
             registry,
             ticker,
             connections=guards,
             pools=pools,
-            memo=memo,
+            memo=core.memo,
             made=keepers.made,
             shelf=shelf,
             keys=keys,
@@ -184,11 +167,11 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             reach=allowed,
             watching=watching,
             upstream=upstream,
-            retries=retries,
-            queue=queue,
+            retries=core.retries,
+            queue=core.queue,
         )
         control = ControlParts(
-            fleet=FleetDebug(registry, index, intake, planner, shelf, pools=pools),
+            fleet=FleetDebug(registry, core.index, core.intake, core.planner, shelf, pools=pools),
             metrics=metrics,
             reader=reader,
             executor=executor,
@@ -198,8 +181,8 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             reach=allowed,
             why_partial=prober.why_partial,
         )
-        limits = data_limits(config)
-        data_app = DataApp(relay, reader, registry, counters, limits, keepers)
+        relay = _relay(config, core, upstream, hops)
+        data_app = DataApp(relay, reader, registry, core.counters, data_limits(config), keepers)
         apps: dict[str, ASGIApp] = {
             "data": observed(
                 front_of(data_app, keys, config.cors), watching.observers, guards["data"]
@@ -209,13 +192,79 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         }
         yield RouterParts(
             registry,
-            subscriber,
-            bootstrap,
+            core.subscriber,
+            core.bootstrap,
             watcher,
             ticker,
             FileWatch(watched_files(certificates, keys_from), hang_up),
             _servers(config, apps, guards, certificates),
         )
+
+
+def _core(config: RouterConfig, allowed: Reach, stack: AsyncExitStack) -> _Core:
+    """The brain, and what tells it of workers."""
+    index, intake, subscriber = _events(config, allowed, stack)
+    planner, queue = _planner(config, index), WaitingQueue(config.queue.limits())
+    planner.bound(config.queue.capacity(), queue)
+    memo, outages = TokenMemo(TableLimits(config.prompts.memo_bytes)), Outages()
+    shelf = _shelf(config, memo)
+    bootstrap = _bootstrap(config, Heirs(index, intake, subscriber))
+    brains = Brains(index, planner, intake, subscriber, shelf, bootstrap)
+    return _Core(
+        index,
+        intake,
+        subscriber,
+        planner,
+        queue,
+        memo,
+        shelf,
+        bootstrap,
+        _registry(config, brains, outages),
+        outages,
+        DataCounters(),
+        RetryBudget(config.retries.limits()),
+    )
+
+
+def _relay(config: RouterConfig, core: _Core, upstream: Upstream, hops: Hops) -> Relay:
+    return Relay(
+        core.planner,
+        upstream,
+        core.registry,
+        core.counters,
+        config.limits.max_attempts,
+        config.names_worker,
+        on_trial=Trials(core.registry, core.planner).plan,
+        outages=core.outages,
+        hops=hops,
+        retries=core.retries,
+        queue=core.queue,
+    )
+
+
+def _reader(
+    config: RouterConfig, core: _Core, executor: ThreadPoolExecutor, asked: EngineTokens | None
+) -> PromptReader:
+    return PromptReader(
+        core.shelf,
+        executor,
+        core.counters,
+        asked,
+        _takes_ids(config, core.shelf),
+        approximates=config.prompts.approximates,
+    )
+
+
+def _ticker(core: _Core, pools: PoolSources, takeovers: PoolTakeovers) -> Ticker:
+    return Ticker(
+        {
+            "registry": core.registry.tick,
+            "planner": core.planner.tick,
+            "index": core.index.tick,
+            "pools": pools.tick,
+            "pools of siblings": takeovers.tick,
+        }
+    )
 
 
 def _events(

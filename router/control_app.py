@@ -308,8 +308,13 @@ async def _dry_run(
     """
     loop = asyncio.get_running_loop()
     known = api
+    if api is None or api is Api.OTHER:  # whose bodies nobody else looks at
+        marked = await loop.run_in_executor(parts.executor, _api_of_body, body)
+        known = api or marked
     if known is None:
-        known = await loop.run_in_executor(parts.executor, _api_of_body, body)
+        names = ", ".join(_MARKS)
+        message = f"name the API in ?api=, the body has none of {names}"
+        raise FrontDoorError(ErrorKind.MALFORMED, message)
     read = await parts.reader.read_body(known, body)
     question = plan_request(known, f"dry-run-{uuid.uuid4().hex}", read, time.time(), session)
     decision = parts.fleet.planner.explain(
@@ -323,19 +328,17 @@ async def _dry_run(
     return orjson.dumps(decision_record(decision) | of_prompt)
 
 
-def _api_of_body(body: bytes) -> Api:
-    """What kind of request a body is, by the field that holds its prompt."""
+def _api_of_body(body: bytes) -> Api | None:
+    """What kind of request a body is, by the field that holds its prompt; None where there is none.
+
+    Raises:
+        FrontDoorError: the body is no JSON object.
+    """
     try:
         fields = view_request(Api.OTHER, body).body
     except MalformedRequestError as error:
         raise FrontDoorError(ErrorKind.MALFORMED, str(error)) from error
-    for name, api in _MARKS.items():
-        if name in fields:
-            return api
-    names = ", ".join(_MARKS)
-    raise FrontDoorError(
-        ErrorKind.MALFORMED, f"name the API in ?api=, the body has none of {names}"
-    )
+    return next((api for name, api in _MARKS.items() if name in fields), None)
 
 
 def _reason(read: ReadRequest) -> str | None:

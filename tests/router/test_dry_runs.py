@@ -63,6 +63,8 @@ async def test_a_dry_run_hears_the_session_in_body_and_header() -> None:
     [
         (b"{", "", 400),
         (b"[]", "", 400),
+        (b"null", "?api=other", 400),
+        (b"7", "?api=other", 400),
         (b'{"other": 1}', "", 400),
         (b"{", "?api=chat", 400),
         (b"{}", "?api=nonsense", 422),

@@ -223,6 +223,8 @@ async def test_a_worker_on_its_way_out_gets_nothing_new_and_finishes_what_it_has
             texts = ["".join([text async for text in stream.aiter_text()]) for stream in streams]
             assert texts == ["data: 1\n\ndata: 2\n\n"] * 3
         assert (await router.control.patch(url, json={"draining": False})).status_code == 200
+        other = f"/workers/{cold.name}"  # which is warm by now, too
+        assert (await router.control.patch(other, json={"draining": True})).status_code == 200
         assert await statuses(router, 1) == [200]
         assert warm.num_served == 4
         await router.settled()

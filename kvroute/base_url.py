@@ -39,5 +39,6 @@ def connection_words(url: str, error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"{url} does not answer in time"
     if isinstance(error, httpx.RemoteProtocolError):
-        return f"{url} does not speak HTTP: {cause_of(error)}"
+        hint = "; does it speak https?" if url.startswith("http://") else ""
+        return f"{url} does not speak HTTP: {cause_of(error)}{hint}"
     return f"{url}: {cause_of(error)}"

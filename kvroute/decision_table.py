@@ -12,12 +12,8 @@ from rich.table import Table
 from kvroute.unrouted import why_unrouted
 from loadgen import CandidateView, DecisionView, RankNameView
 
-CAPTION = (
-    "cost and its terms: ms, without terms that are 0 for all; back: host to GPU. "
-    "L1, L2, L3: blocks on GPU, in pinned host memory, in storage; L3 by: what says so. "
-    "matched: tokens. load: requests in flight/prompt tokens queued."
-)
 _SHORT = {"load_back": "back"}
+_SOURCE = "L3 by"
 _SHORTEST_NAME = 20
 _GAPS = (2, 1)
 
@@ -49,6 +45,18 @@ def decision_tables(decision: DecisionView, width: int) -> list[Table]:
     room = [width - 1 - gap - sum(gap + column.width for column in sheet) for sheet in sheets]
     ranks = shortened(names, max(8, min(room)))
     return [_table(marks, ranks, sheet, gap) for sheet in sheets]
+
+
+def caption(decision: DecisionView) -> str:
+    """What the columns mean that are there."""
+    headings = {column.heading for column in _columns(decision)}
+    back = "; back: host to GPU" if _SHORT["load_back"] in headings else ""
+    source = f"; {_SOURCE}: what says so" if _SOURCE in headings else ""
+    return (
+        f"cost and its terms: ms, without terms that are 0 for all{back}. "
+        f"L1, L2, L3: blocks on GPU, in pinned host memory, in storage{source}. "
+        "matched: tokens. load: requests in flight/prompt tokens queued."
+    )
 
 
 def reading(decision: DecisionView) -> str:
@@ -118,7 +126,7 @@ def _columns(decision: DecisionView) -> list[_Column]:
         column("L3", lambda one: f"{one.storage_blocks:,}"),
     ]
     if any(one.storage_source for one in candidates):
-        columns.append(column("L3 by", lambda one: one.storage_source or "", is_number=False))
+        columns.append(column(_SOURCE, lambda one: one.storage_source or "", is_number=False))
     if any(one.observed_blocks for one in candidates):
         columns.append(column("observed", lambda one: f"{one.observed_blocks:,}"))
     if any(one.predicted_blocks for one in candidates):

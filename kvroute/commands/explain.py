@@ -13,14 +13,20 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from kvroute.base_url import base_url, connection_words, system_trust
-from kvroute.decision_table import CAPTION, decision_tables, reading
+from kvroute.decision_table import caption, decision_tables, reading
 from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
+from kvroute.refusal import refusal_words
 from kvroute.running import fail, refuse
 from loadgen import DecisionView
 from protocol.fault_words import first_fault
 from router.causes import cause_of
 from scoring import Exclusion
+
+_HINTS = {
+    401: "; give it with --token or in KVROUTE_CONTROL_TOKEN",
+    404: "; is this the control port (8081)?",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     prompt: Annotated[
-        str | None, typer.Argument(help="A prompt, sent as one chat message.")
+        str | None, typer.Argument(metavar="PROMPT", help="A prompt, sent as one chat message.")
     ] = None,
     *,
     control_url: Annotated[
@@ -122,8 +128,8 @@ class _Router:
         except httpx.HTTPError as error:
             fail(connection_words(self.url, error))
         if response.is_error:
-            hint = "; is this the control port (8081)?" if response.status_code == 404 else ""
-            fail(f"{url} answers {response.status_code}: {response.text[:300]}{hint}")
+            hint = _HINTS.get(response.status_code, "")
+            fail(f"{url} answers {response.status_code}: {refusal_words(response.content)}{hint}")
         try:
             answer: object = response.json()
         except ValueError as error:
@@ -141,7 +147,7 @@ def _view(decision: Mapping[str, object]) -> DecisionView:
 def _show(console: Console, decision: DecisionView, notes: Sequence[WorkerNote]) -> None:
     for table in decision_tables(decision, console.width):
         console.print(table)
-    console.print(CAPTION, style="dim", highlight=False)
+    console.print(caption(decision), style="dim", highlight=False)
     console.print(reading(decision), markup=False)
     for line in absences(notes):
         console.print(f"not serving: {line}", markup=False)

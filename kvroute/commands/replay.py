@@ -44,7 +44,9 @@ def register(app: typer.Typer) -> None:
 
 
 def replay_trace(
-    trace: Annotated[Path, typer.Argument(help="JSON lines in Mooncake's format.")],
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="JSON lines in Mooncake's format.")
+    ],
     *,
     url: Annotated[str, typer.Option(help="Base URL of the server.")],
     model: Annotated[

@@ -42,7 +42,8 @@ def tap(
     endpoint: Annotated[
         str,
         typer.Argument(
-            help="tcp://host:port of an engine's events, or the http:// URL of a worker, whose endpoints are asked for."
+            metavar="ENDPOINT",
+            help="tcp://host:port of an engine's events, or the http:// URL of a worker, whose endpoints are asked for.",
         ),
     ],
     *,

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from kvroute.decision_table import decision_tables, reading, shortened
+from kvroute.decision_table import caption, decision_tables, reading, shortened
 from kvroute.unrouted import why_unrouted
 from loadgen import CandidateView, DecisionView, RankNameView
 from prompt import NoTokensReason
@@ -108,6 +108,14 @@ def test_the_source_of_storage_blocks_has_a_column_where_there_is_one() -> None:
     assert "inferred" in first
     assert "inferred" not in second
     assert "L3 by" not in printed(decision(pod(0)), 200)[0]
+
+
+def test_the_caption_explains_the_columns_that_are_there() -> None:
+    assert "L3 by: what says so" in caption(decision(pod(0, storage_source="inferred")))
+    assert "back: host to GPU" in caption(decision(pod(0)))
+    plain = caption(decision(pod(0, terms_ms={"prefill": 1.0})))
+    assert "L3 by" not in plain
+    assert "back:" not in plain
 
 
 def test_nobody_at_all_is_a_heading() -> None:

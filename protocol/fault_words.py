@@ -15,6 +15,7 @@ _SECRET = ("token", "keys", "sha256", "salt", "bootstrap")  # ends of the names 
 _CREDENTIALS = ("@", "token", "key=", "secret", "password")
 _WORDS = {
     "missing": "required",
+    "extra_forbidden": "unknown field",
     "greater_than": "above {gt}",
     "greater_than_equal": "at least {ge}",
     "less_than": "below {lt}",

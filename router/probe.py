@@ -76,7 +76,8 @@ class Prober:
             ProbeError: it cannot be reached, is not healthy, or describes no model.
         """
         if await self._get(f"{url}/health") is None:
-            raise ProbeError(f"{url}/health does not answer with 2xx")
+            hint = "; a worker's URL is without /v1" if url.endswith("/v1") else ""
+            raise ProbeError(f"{url}/health is not there{hint}")
         models = _parsed(await self._get(f"{url}/v1/models"))
         info = _parsed(await self._get(f"{url}/server_info"))
         if info is None:

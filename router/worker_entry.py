@@ -29,7 +29,7 @@ def _worker_url(value: str) -> str:
         raise ValueError("characters that no URL has; a host beyond ASCII is written as xn--…")
     parts = urlsplit(url)  # raises ValueError where brackets do not pair
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"not an http URL: {value!r}")
+        raise ValueError(f"not an http URL, which begins with http:// or https://: {value!r}")
     if parts.query or parts.fragment or parts.username is not None:
         raise ValueError("a worker's URL has no credentials, query or fragment")
     if not is_host(parts.hostname):

@@ -9,5 +9,5 @@ def summary(spec: WorkerSpec) -> str:
     return (
         f"{spec.engine} {spec.version or '(version unknown)'} serving {spec.model},"
         f" ranks {spec.num_ranks}, block size {spec.block_size},"
-        f" {len(spec.sources)} event sources, {replay} with replay"
+        f" event sources {len(spec.sources)}, with replay {replay}"
     )

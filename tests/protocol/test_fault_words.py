@@ -3,12 +3,14 @@
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.fault_words import fault_words, first_fault, shown
 
 
 class _Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     x: int = 1
 
 
@@ -40,6 +42,7 @@ CASES: list[tuple[dict[str, object], str]] = [
     ({"name": "y"}, "of the form ^x+$ (given: 'y')"),
     ({"name": "xxxx"}, "3 characters or fewer (given: 'xxxx')"),
     ({"inner": 5}, "an object of fields (given: 5)"),
+    ({"inner": {"y": 5}}, "unknown field (given: 5)"),
     ({"items": 5}, "a list (given: 5)"),
     ({"table": [1]}, "an object of fields"),
     ({"my_token": "secret"}, "a whole number"),

@@ -127,6 +127,10 @@ def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> No
         ({"timeouts": {"connect": 1}}, "timeouts.connect: unknown field"),
         ({"workers": [{"url": "http://a", "nam": "x"}]}, "workers.0.nam: unknown field"),
         ({"workers": ["http://a:1", "ftp://b"]}, "workers.1.url: not an http URL"),
+        (
+            {"workers": ["a:1"]},
+            "workers.0.url: not an http URL, which begins with http:// or https://: 'a:1'",
+        ),
         ({"workers": ["http://u:p@a:1"]}, "workers.0.url: "),
         ({"workers": ["http://a:99999"]}, "workers.0.url: "),
         ({"workers": ["http://a:0"]}, "workers.0.url: its port is not between 1 and 65535"),

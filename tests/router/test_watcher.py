@@ -13,7 +13,7 @@ from protocol import EventSource, Rank, WorkerId, WorkerSpec
 from router.breaker import BreakerLimits
 from router.discovery import NamedEvents
 from router.hops import Hops
-from router.probe import ProbeTimeouts, open_prober
+from router.probe import ProbeError, ProbeTimeouts, open_prober
 from router.registry import RegistryLimits
 from router.shelf import PromptShelf, Rung, Shelved
 from router.tokenize_route import open_tokenize_route
@@ -90,6 +90,23 @@ async def test_a_refused_connection_is_called_that() -> None:
     async with open_prober(TIMEOUTS, None, HOPS) as prober:
         why = await prober.why_unhealthy(f"http://127.0.0.1:{port}")
     assert why == f"http://127.0.0.1:{port}/health: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/v1", "/v1/health is not there; a worker's URL is without /v1"),
+        ("/x", "/x/health is not there"),
+    ],
+)
+async def test_a_url_with_the_clients_path_is_told_so(path: str, why: str) -> None:
+    async with (
+        stub_worker(answering(response(b"", status=404))) as worker,
+        open_prober(TIMEOUTS, None, HOPS) as prober,
+    ):
+        with pytest.raises(ProbeError) as raised:
+            await prober.describe(WorkerId("w"), f"{worker.url}{path}")
+    assert str(raised.value) == f"{worker.url}{why}"
 
 
 async def test_what_is_no_engine_stays_pending_with_its_reason() -> None:

@@ -1,6 +1,7 @@
 """Reference of the command line, read from the signatures of its commands."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -27,6 +28,7 @@ _EXIT_CODES = (
     ("130", "Interrupted by Ctrl-C; `serve` and `worker`: before they served."),
     ("143", "Ended by SIGTERM; `serve` and `worker`: before they served."),
 )
+_DEFAULT = re.compile(r" \[default: (.+)\]$")
 _VALUES = {str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
@@ -70,7 +72,11 @@ def _description(callback: Callable[..., Any]) -> list[str]:
 
 def _parameters(callback: Callable[..., Any]) -> list[str]:
     rows = [
-        (code(_spelling(name, info)) + _value(info, kind), _meaning(info), _given(default))
+        (
+            code(_spelling(name, info)) + _value(info, kind),
+            _meaning(info),
+            _said(info) or _given(default),
+        )
         for name, info, kind, default in _options(callback)
     ]
     return [table(("parameter", "meaning", "default"), rows)] if rows else []
@@ -99,7 +105,13 @@ def _spelling(name: str, info: OptionInfo | ArgumentInfo) -> str:
 
 def _meaning(info: OptionInfo | ArgumentInfo) -> str:
     variable = f" Also `{info.envvar}`." if info.envvar else ""
-    return prose(info.help or "") + variable
+    return prose(_DEFAULT.sub("", info.help or "")) + variable
+
+
+def _said(info: OptionInfo | ArgumentInfo) -> str:
+    """The default that the help tells in words, for it is none of the signature."""
+    said = _DEFAULT.search(info.help or "")
+    return prose(said[1]) if said else ""
 
 
 def _value(info: OptionInfo | ArgumentInfo, kind: Any) -> str:

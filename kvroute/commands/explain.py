@@ -129,7 +129,8 @@ class _Router:
             fail(connection_words(self.url, error))
         if response.is_error:
             hint = _HINTS.get(response.status_code, "")
-            fail(f"{url} answers {response.status_code}: {refusal_words(response.content)}{hint}")
+            words = refusal_words(response.content).rstrip(".")
+            fail(f"{url} answers {response.status_code}: {words}{hint}")
         try:
             answer: object = response.json()
         except ValueError as error:

@@ -91,7 +91,7 @@ async def test_a_whole_body_with_its_api_and_json_on_stdout(tmp_path: Path) -> N
 
 async def test_what_is_no_decision_ends_with_1() -> None:
     for port, words in [
-        (ControlPort({"error": {"message": "no such path"}}, 404), "answers 404: no such path;"),
+        (ControlPort({"error": {"message": "no such path."}}, 404), "answers 404: no such path;"),
         (ControlPort({"detail": "Not Found"}, 404), "is this the control port (8081)?"),
         (
             ControlPort({"detail": "the token is wrong"}, 401),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 _MODE = 0o640
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Sink(Protocol):
@@ -49,7 +50,7 @@ class LogFile:
     """A file that is appended to.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: it cannot be opened. A pipe that nobody reads cannot; to wait for a reader would hold up the router.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +74,9 @@ class LogFile:
         os.close(self._descriptor)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        descriptor = os.open(self._path, _FLAGS, _MODE)
+        os.set_blocking(descriptor, True)
+        return descriptor
 
     def _is_in_place(self) -> bool:
         try:

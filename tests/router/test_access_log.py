@@ -220,6 +220,19 @@ def test_a_place_that_is_gone_leaves_the_file_open(path: Path, log_file: LogFile
     assert (moved / path.name).read_bytes() == b"one\ntwo\n"
 
 
+def test_a_pipe_that_nobody_reads_is_not_waited_for(path: Path, log_file: LogFile) -> None:
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device or address"):
+        LogFile(path)
+    with pytest.raises(OSError, match="No such device or address"):
+        log_file.renew(always=False)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    append(log_file, b"one\n")
+    assert os.read(reader, 99) == b"one\n"
+    os.close(reader)
+
+
 def content(path: Path) -> bytes:
     return path.read_bytes()
 

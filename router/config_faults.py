@@ -77,8 +77,10 @@ def _names(model: type[BaseModel], where: _Path) -> Iterable[str]:
 
 
 def _is_said(contents: object, where: _Path) -> bool:
-    """Does the file say something at the path?"""
+    """Does the file say something at the path? A text may stand for a section with one field, as a worker's URL."""
     for part in where:
+        if isinstance(contents, str):
+            return True
         items = dict(enumerate(contents)) if isinstance(contents, list) else contents
         if not isinstance(items, Mapping) or part not in items:
             return False

@@ -41,7 +41,8 @@ CASES = [
     ("port: 80", {}, {"KVROUTE_BOOTSTRAP": "secret"}, "KVROUTE_BOOTSTRAP: a section or a list"),
     ("bootstrap: secret", {}, {}, "{file}: bootstrap: an object of fields"),
     ("worker_token: [secret]", {}, {}, "{file}: worker_token: a text"),
-    ('workers: ["http://w/?api_key=secret"]', {}, {}, "workers.0.url: a worker's URL has no credentials"),
+    ('workers: ["http://w/?api_key=secret"]', {}, {}, "{file}: workers.0.url: a worker's URL has no credentials"),
+    ("port: 80", {"workers": ["a:1"]}, {}, "workers.0.url: not an http URL"),
 ]  # fmt: skip
 
 

@@ -161,3 +161,4 @@ def _refuse(record: RequestRecord, end: ConnectionEnd) -> None:
     refusal = REFUSALS.get(end)
     if refusal is not None:
         record.status, record.refusal = refusal.status, refusal.kind
+        record.bytes_out = len(refusal.body())

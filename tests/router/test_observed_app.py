@@ -310,18 +310,19 @@ async def test_trace_headers_pass_unchanged_where_nothing_traces() -> None:
 
 
 async def test_what_never_becomes_a_request_is_told_once() -> None:
-    kept = KeptRecords()
+    kept, lengths = KeptRecords(), []
     limits = ConnectionLimits(head_s=0.2, body_s=0.2, keep_alive_s=5)
     async with front_door(observers=[kept], connections=limits) as door:
         for data in (b"GET / HTTP/3\r\n\r\n", b"GET / HT", b"\x16\x03\x01\x02\x00\x01"):
             async with connect(door.port) as client:
                 client.writer.write(data)
                 async with asyncio.timeout(5):
-                    await client.head()
+                    lengths += (await client.head()).values("content-length")
     told = [(one.end, one.status, one.refusal, one.address) for one in kept.ended_records]
     bad = (RequestEnd.REFUSED, 400, ErrorKind.MALFORMED, "127.0.0.1")
     late = (RequestEnd.REFUSED, 408, ErrorKind.REQUEST_TIMEOUT, "127.0.0.1")
     assert sorted(told, key=str) == sorted([bad, late, bad], key=str)
+    assert sorted(str(one.bytes_out) for one in kept.ended_records) == sorted(lengths)
 
 
 async def test_a_body_that_comes_too_slowly_is_told_once() -> None:
@@ -335,6 +336,7 @@ async def test_a_body_that_comes_too_slowly_is_told_once() -> None:
     assert answer.status == 408
     assert (record.end, record.status) == (RequestEnd.REFUSED, 408)
     assert (record.refusal, record.path) == (ErrorKind.REQUEST_TIMEOUT, "/v1/completions")
+    assert answer.values("content-length") == [str(record.bytes_out)]
 
 
 async def test_refusals_tell_their_error_in_both_places() -> None:

@@ -43,7 +43,7 @@ _KINDS = (
     ("tuple_", "a list"),
     ("set_", "a list"),
     ("frozen_set_", "a list"),
-    ("json_", "JSON"),
+    ("json_", "no valid JSON"),
 )
 
 

@@ -59,7 +59,7 @@ def test_reads_a_chat() -> None:
 
 
 BAD = [
-    (b"{", LineFault.NOT_JSON, "JSON"),
+    (b"{", LineFault.NOT_JSON, "no valid JSON"),
     (b"[1]", LineFault.NOT_AN_OBJECT, "object"),
     (b"\xff", LineFault.NOT_JSON, "JSON"),
     (line(timestamp="absent"), LineFault.MISSING_FIELD, "timestamp"),

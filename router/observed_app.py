@@ -18,7 +18,7 @@ from prompt import Api, api_of_path
 from router.connections import REFUSALS, ConnectionEnd
 from router.disconnect import ClientConnection
 from router.headers import REQUEST_ID, RawHeader, sane_request_id
-from router.request_record import RequestRecord, attach
+from router.request_record import RequestRecord, attached
 from router.trace_context import read_context
 
 _PROBES = frozenset({"/health", "/ready"})
@@ -58,10 +58,10 @@ class ObservedApp:
         if scope["path"].removesuffix("/") in _PROBES:
             await self._app(scope, receive, send)
             return
-        record = self._begin(scope)
+        record, watched = self._begin(scope)
         ends = _CountingEnds(record, receive, send, self._clock)
         try:
-            await self._app(scope, ends.receive, ends.send)
+            await self._app(watched, ends.receive, ends.send)
         except asyncio.CancelledError:
             record.was_stopped = True
             raise
@@ -79,12 +79,14 @@ class ObservedApp:
             observer.begun(record, ())
         self._ended(record)
 
-    def _begin(self, scope: Scope) -> RequestRecord:
+    def _begin(self, scope: Scope) -> tuple[RequestRecord, Scope]:
+        """The record, and the scope in which those who serve the request find it."""
         headers: list[RawHeader] = scope["headers"]
         context = read_context(headers)
+        request_id, settled = _settled_id(headers)
         client, api = scope.get("client"), api_of_path(scope["path"])
         record = RequestRecord(
-            request_id=_settled_id(scope),
+            request_id=request_id,
             method=scope["method"],
             path=scope["raw_path"].decode("ascii", "replace"),
             address=None if client is None else client[0],
@@ -98,8 +100,7 @@ class ObservedApp:
         )
         for observer in self._observers:
             observer.begun(record, headers)
-        attach(record, scope)
-        return record
+        return record, attached(record, {**scope, "headers": settled})
 
     def _end(self, record: RequestRecord, scope: Scope) -> None:
         connection: ClientConnection = scope["extensions"]["kvroute.connection"]
@@ -145,16 +146,15 @@ class _CountingEnds:
             record.is_finished = True
 
 
-def _settled_id(scope: Scope) -> str:
-    """The request's id, which stands in its head from here on."""
-    given = [value for name, value in scope["headers"] if name == REQUEST_ID]
+def _settled_id(headers: list[RawHeader]) -> tuple[str, list[RawHeader]]:
+    """The request's id, and a head in which it stands."""
+    given = [value for name, value in headers if name == REQUEST_ID]
     known = sane_request_id(given[-1]) if given else None
     if known is not None:
-        return known
+        return known, headers
     request_id = os.urandom(16).hex()
-    kept = [field for field in scope["headers"] if field[0] != REQUEST_ID]
-    scope["headers"] = [*kept, (REQUEST_ID, request_id.encode())]
-    return request_id
+    kept = [field for field in headers if field[0] != REQUEST_ID]
+    return request_id, [*kept, (REQUEST_ID, request_id.encode())]
 
 
 def _refuse(record: RequestRecord, end: ConnectionEnd) -> None:

@@ -186,9 +186,9 @@ class RequestRecord:
         return RequestEnd.ANSWERED if self.status < 400 else RequestEnd.REFUSED
 
 
-def attach(record: RequestRecord, scope: Scope) -> None:
-    """Let those who serve the request find it."""
-    scope["extensions"] = {**(scope.get("extensions") or {}), _EXTENSION: record}
+def attached(record: RequestRecord, scope: Scope) -> Scope:
+    """A scope like this one, in which those who serve the request find its record."""
+    return {**scope, "extensions": {**(scope.get("extensions") or {}), _EXTENSION: record}}
 
 
 def record_of(scope: Scope) -> RequestRecord | None:

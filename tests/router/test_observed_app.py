@@ -282,6 +282,23 @@ async def test_one_id_for_the_client_the_worker_the_brain_and_the_record(
     assert 0 < len(request_id) <= MAX_REQUEST_ID
 
 
+async def test_one_id_each_for_requests_whose_heads_are_alike() -> None:
+    kept = KeptRecords()
+    async with (
+        stub_worker(OK) as worker,
+        front_door(worker.url, observers=[kept]) as door,
+        connect(door.port) as client,
+    ):
+        answered = []
+        for _ in range(3):
+            await client.send("POST", "/v1/chat/completions", body=CHAT)
+            answered += (await client.answer()).values("x-request-id")
+        await door.settled()
+    assert len(set(answered)) == 3
+    assert [one.values("x-request-id") for one in worker.requests] == [[one] for one in answered]
+    assert [one.request_id for one in kept.ended_records] == answered
+
+
 async def test_one_id_for_all_attempts() -> None:
     kept = KeptRecords()
     async with (

@@ -96,6 +96,7 @@ class AccessLog:
             self._closing.wait(self._batch_s)
             self._wake.clear()
             self._write(self._buffer.take())
+        self._write(self._buffer.take())  # what came during the last write
 
     def _write(self, lines: list[bytes]) -> None:
         if not lines:

@@ -126,6 +126,18 @@ def test_a_sink_that_hangs_makes_nobody_wait_and_fills_no_memory(
     assert log.fates[LineFate.WRITTEN] in (1, 6)
 
 
+def test_lines_that_come_during_the_last_write_are_written_too() -> None:
+    sink = HangingSink()
+    log = AccessLog(sink, ten, batch_s=0.001)
+    write(log)
+    assert sink.hangs.wait(5)
+    write(log, 2)
+    log.close(0.01)
+    sink.goes_on.set()
+    log.close()
+    assert (sink.data, log.fates) == (LINE * 3, {LineFate.WRITTEN: 3})
+
+
 def test_standard_output_is_written_to_and_stays_open() -> None:
     reading, writing = os.pipe()
     log = AccessLog(StandardOutput(writing), ten, batch_s=0.001)

@@ -25,4 +25,6 @@ def cause_of(error: BaseException) -> str:
 
 
 def _words(error: ssl.SSLError) -> str:
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return "what answers is no TLS, perhaps plain HTTP"
     return error.reason.replace("_", " ").lower() if error.reason else str(error)

@@ -84,6 +84,23 @@ async def test_a_certificate_of_another_name() -> None:
     assert said == [words] * 2
 
 
+async def test_a_worker_of_plain_http_at_an_https_url() -> None:
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1024)
+        writer.write(response(b"", status=400))
+
+    context = WorkerTls().context()
+    async with (
+        raw_server(refuses) as url,
+        open_prober(
+            ProbeTimeouts(), None, Hops("here"), Dialer(asyncio.get_running_loop(), context)
+        ) as prober,
+    ):
+        base = url.replace("http://", "https://").removesuffix("/")
+        probe = await prober.why_unhealthy(base)
+    assert probe == f"{base}/health: TLS failed: what answers is no TLS, perhaps plain HTTP"
+
+
 async def test_without_verification_whoever_answers_is_taken() -> None:
     assert await faults(WorkerTls(verify=False), "127.0.0.1") == [None, None]
 

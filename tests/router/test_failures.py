@@ -131,7 +131,14 @@ async def test_a_connection_closed_while_idle_is_opened_again_where_there_is_nob
     assert worker.num_accepts == 2
 
 
-@pytest.mark.parametrize(("path", "num_sent"), [("/files", 1), ("/v1/embeddings", 2)])
+COMPUTING = (
+    *("/v1/embeddings", "/v2/embed", "/encode", "/score", "/v1/score", "/rerank", "/v2/rerank"),
+    *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech"),
+    "/v1/chat/completions/batch",
+)
+
+
+@pytest.mark.parametrize(("path", "num_sent"), [("/files", 1), *((path, 2) for path in COMPUTING)])
 async def test_what_may_change_something_is_not_sent_twice(path: str, num_sent: int) -> None:
     async with (
         stub_worker(close_at_once) as bad,

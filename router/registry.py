@@ -377,9 +377,10 @@ class Registry:
     def _begin_anew(
         self, record: WorkerRecord, old: WorkerSpec | None, new: WorkerSpec, now: float
     ) -> None:
-        if old is not None:
+        if old is None:
+            record.since = now
+        else:  # readiness waits no longer for one that changes all the time
             self._forget(old)
-        record.since = now
         self._recovered.discard(record.worker)
         self._brains.index.add_worker(new, now)
         for source in new.sources:

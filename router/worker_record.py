@@ -33,7 +33,7 @@ class WorkerRecord:
         events: endpoints that the operator names, in place of what the worker says.
         storage_pool: the pool that the operator says it shares.
         max_in_flight: requests that the operator says each rank is to be given at once.
-        since: when it was added, or learned as what it is now; monotonic seconds.
+        since: when it was added, or learned first; monotonic seconds.
         discovered: None until it was reached.
         doubt: set where a request could not connect, so that the worker is probed soon.
         is_refused: it says that it does a part of the work only; it takes no part until it says otherwise.

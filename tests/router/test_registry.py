@@ -327,6 +327,17 @@ def test_a_stuck_replay_delays_readiness_no_longer_than_the_bound() -> None:
         assert one.registry.readiness().is_ready
 
 
+def test_a_worker_that_changes_all_the_time_delays_readiness_no_longer_than_the_bound() -> None:
+    with fleet(RegistryLimits(min_ready=1, recovery_s=30)) as one:
+        one.learn("w0")
+        for port in range(6000, 6029):
+            one.learn("w1", sources=(source("w1", port, has_replay=True),))
+            one.tick(1)
+            assert not one.registry.readiness().is_ready
+        one.tick(1)
+        assert one.registry.readiness().is_ready
+
+
 def test_models_are_unknown_only_once_every_worker_had_its_time() -> None:
     with fleet(RegistryLimits(recovery_s=30)) as one:
         one.learn("w0")

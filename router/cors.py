@@ -17,6 +17,7 @@ from router.answer import Answer
 from router.config_sources import listed
 from router.errors import ErrorKind, FrontDoorError
 from router.headers import RawHeader, header
+from router.request_record import record_of
 
 _ORIGIN = r"^(\*|null|[a-z][a-z0-9+.-]*://[^/?#\s,]+)$"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
@@ -63,7 +64,10 @@ class CorsApp:
             asked = header(headers, b"access-control-request-method")
             if asked is not None:
                 fields = header(headers, b"access-control-request-headers")
-                await self._answer(Answer(send), origin, fields)
+                answer = Answer(send)
+                await self._answer(answer, origin, fields)
+                if (record := record_of(scope)) is not None:
+                    record.refusal = answer.refused_as
                 return
         own = [_VARY] if origin is None else self._fields(origin)
 

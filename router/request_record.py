@@ -179,11 +179,16 @@ class RequestRecord:
         return _ENDS[kind]
 
     def _end_here(self) -> RequestEnd:
+        """Of what was not placed; what all workers were asked has the best of their answers."""
         if self.refusal is not None:
             return RequestEnd.REFUSED
         if self.status is None:
             return RequestEnd.CLIENT_CLOSED
-        return RequestEnd.ANSWERED if self.status < 400 else RequestEnd.REFUSED
+        if self.status < 400:
+            return RequestEnd.ANSWERED
+        if self.status in (429, 503):
+            return RequestEnd.BUSY
+        return RequestEnd.CLIENT_ERROR if self.status < 500 else RequestEnd.WORKER_ERROR
 
 
 def attached(record: RequestRecord, scope: Scope) -> Scope:

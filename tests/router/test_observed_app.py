@@ -8,6 +8,7 @@ import pytest
 
 from router.client_keys import ClientKeys
 from router.connections import ConnectionLimits
+from router.cors import Cors
 from router.data_app import DataLimits
 from router.errors import ErrorKind
 from router.headers import MAX_REQUEST_ID
@@ -227,6 +228,44 @@ async def test_the_routers_stop_is_told() -> None:
             task.cancel()
         record = await kept.only()
     assert record.end is RequestEnd.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [
+        (200, RequestEnd.ANSWERED),
+        (400, RequestEnd.CLIENT_ERROR),
+        (503, RequestEnd.BUSY),
+        (500, RequestEnd.WORKER_ERROR),
+    ],
+)
+async def test_what_all_workers_are_asked_ends_as_the_best_of_them_says(
+    status: int, end: RequestEnd
+) -> None:
+    kept = KeptRecords()
+    async with (
+        stub_worker(answering(response(status=status))) as worker,
+        front_door(worker.url, observers=[kept]) as door,
+    ):
+        await ask(door, "POST", "/abort_request")
+        record = await kept.only()
+    assert (record.end, record.status, record.refusal) == (end, status, None)
+
+
+@pytest.mark.parametrize(
+    ("origin", "end"),
+    [("https://a.example", RequestEnd.ANSWERED), ("https://b.example", RequestEnd.REFUSED)],
+)
+async def test_preflights_are_remembered(origin: str, end: RequestEnd) -> None:
+    kept = KeptRecords()
+    cors = Cors(origins=("https://a.example",))
+    fields = b"Origin: %b\r\nAccess-Control-Request-Method: POST\r\n" % origin.encode()
+    async with front_door(cors=cors, observers=[kept]) as door, connect(door.port) as client:
+        client.writer.write(b"OPTIONS /v1/models HTTP/1.1\r\nHost: r\r\n%b\r\n" % fields)
+        await client.answer()
+        record = await kept.only()
+    assert record.end is end
+    assert record.refusal is (ErrorKind.NOT_ALLOWED if end is RequestEnd.REFUSED else None)
 
 
 async def test_own_routes_are_remembered_and_probes_are_not() -> None:

@@ -86,7 +86,7 @@ class Answer:
         self.refused_as = error.kind
         await self.whole(error.status, [*error.headers(), *more], error.body())
 
-    async def break_off(self, error: FrontDoorError) -> None:
+    async def break_off(self, error: FrontDoorError, api: str) -> None:
         """Say why a stream ends early, in a last event, where the framing leaves room for it.
 
         The answer stays unfinished: the server breaks the transfer off, so that the client can tell.
@@ -95,7 +95,7 @@ class Answer:
         if not head.is_event_stream or head.is_encoded or head.has_length:
             return
         ends_event = not self._last_chunk or self._last_chunk.endswith((b"\n\n", b"\r\n\r\n"))
-        event = sse_error(error)
+        event = sse_error(error, api)
         await self.write(event if ends_event else b"\n\n" + event)
 
     def _note(self, status: int, headers: Sequence[RawHeader]) -> None:

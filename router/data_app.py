@@ -168,7 +168,7 @@ class DataApp:
         except ClientClosedError:
             return "closed"
         except asyncio.CancelledError:
-            await _stop_short(answer, id_header)
+            await _stop_short(answer, id_header, api)
             raise
         except Exception:
             self.counters.internal_errors += 1
@@ -282,7 +282,7 @@ class _UnreadError(FrontDoorError):
     """A refusal of a request that still has body bytes on the way."""
 
 
-async def _stop_short(answer: Answer, id_header: RawHeader) -> None:
+async def _stop_short(answer: Answer, id_header: RawHeader, api: Api) -> None:
     """Tell a client that the process stops before its answer is whole."""
     error = FrontDoorError(ErrorKind.STOPPING, "the router is stopping")
     with suppress(TimeoutError):
@@ -290,7 +290,7 @@ async def _stop_short(answer: Answer, id_header: RawHeader) -> None:
             if not answer.is_begun:
                 await answer.refuse(error, [id_header, (b"connection", b"close")])
             elif not answer.is_finished:
-                await answer.break_off(error)
+                await answer.break_off(error, api)
 
 
 def _is_in_session(read: ReadRequest) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import orjson
 
+from prompt import Api
 from router.headers import RawHeader
 from router.plain_text import plain
 
@@ -136,6 +137,13 @@ class FrontDoorError(Exception):
         return headers
 
 
-def sse_error(error: FrontDoorError) -> bytes:
-    """The error as a last server-sent event of a stream that has begun."""
-    return b"data: " + error.body() + b"\n\n"
+def sse_error(error: FrontDoorError, api: str) -> bytes:
+    """The error as a last server-sent event of a stream that has begun.
+
+    Anthropic's clients read events by their names and skip those without one; OpenAI's take a name for another thing.
+    """
+    if api != Api.MESSAGES:
+        return b"data: " + error.body() + b"\n\n"
+    told = {"type": "api_error", "message": error.message, "code": str(error.kind)}
+    data = orjson.dumps({"type": "error", "error": told})
+    return b"event: error\ndata: " + data + b"\n\n"

@@ -130,7 +130,8 @@ class Relaying:
     async def _tell_broken(self, tail: Tail, fault: Fault) -> None:
         """A last event that says so; the framing must leave room for it."""
         kind = ErrorKind.TIMED_OUT if fault in _SILENT else ErrorKind.BROKEN_OFF
-        event = sse_error(FrontDoorError(kind, "the worker broke off within its answer"))
+        error = FrontDoorError(kind, "the worker broke off within its answer")
+        event = sse_error(error, self._forward.plan.api)
         await self._client.write(event if tail.ends_event() else b"\n\n" + event)
 
     def _outcome(self, status: int, tail: Tail | None, start: StreamStart | None) -> Outcome:

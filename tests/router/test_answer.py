@@ -40,10 +40,10 @@ STREAM = (b"content-type", b"text/event-stream")
 @pytest.mark.parametrize(
     ("headers", "last", "told"),
     [
-        ([STREAM], b"data: 1\n\n", sse_error(BROKEN)),
-        ([STREAM], b"data: 1\r\n\r\n", sse_error(BROKEN)),
-        ([STREAM], b"data: 1", b"\n\n" + sse_error(BROKEN)),
-        ([STREAM], b"", sse_error(BROKEN)),
+        ([STREAM], b"data: 1\n\n", sse_error(BROKEN, "chat")),
+        ([STREAM], b"data: 1\r\n\r\n", sse_error(BROKEN, "chat")),
+        ([STREAM], b"data: 1", b"\n\n" + sse_error(BROKEN, "chat")),
+        ([STREAM], b"", sse_error(BROKEN, "chat")),
         ([STREAM, (b"content-length", b"100")], b"data: 1\n\n", b""),
         ([STREAM, (b"content-encoding", b"gzip")], b"x", b""),
         ([(b"content-type", b"application/json")], b"{", b""),
@@ -56,7 +56,7 @@ async def test_a_stream_that_ends_early_says_so_in_an_event_of_its_own(
     one = Answer(sent)
     await one.begin(200, headers)
     await one.write(last)
-    await one.break_off(BROKEN)
+    await one.break_off(BROKEN, "chat")
     assert sent.body == last + told
     assert not one.is_finished
     assert all(message.get("more_body", True) for message in sent.messages)

@@ -23,7 +23,13 @@ def test_status_body_and_headers(kind: ErrorKind) -> None:
     if error.status in (429, 503):
         assert int(headers[b"retry-after"]) >= 1
     assert (body["type"] == "invalid_request_error") is (error.status < 500 and error.status != 429)
-    assert sse_error(error) == b"data: " + error.body() + b"\n\n"
+    assert sse_error(error, "chat") == b"data: " + error.body() + b"\n\n"
+    name, data, *rest = sse_error(error, "messages").split(b"\n")
+    assert (name, rest) == (b"event: error", [b"", b""])
+    assert json.loads(data.removeprefix(b"data: ")) == {
+        "type": "error",
+        "error": {"type": "api_error", "message": "what went wrong", "code": kind.value},
+    }
 
 
 def test_what_clients_say_is_cut_and_can_be_written() -> None:

@@ -22,6 +22,7 @@ from tests.router.stub_worker import (
 from tests.router.test_service import Service, service
 
 MODEL = "org/m"
+BREAKS = b"break off"
 NUM_ENGINES = 3
 
 
@@ -130,6 +131,9 @@ EVENTS: tuple[dict[str, object], ...] = (
 async def stream_message(peer: Peer) -> None:
     await peer.send(SSE_HEAD)
     for event in EVENTS:
+        if event["type"] == "content_block_stop" and BREAKS in peer.request.body:
+            peer.close()
+            return
         await peer.send(chunk(sse(event)))
     await peer.send(LAST_CHUNK)
 
@@ -283,3 +287,17 @@ async def test_messages_of_anthropics_client() -> None:
             await client.messages.create(
                 model="nobody", max_tokens=5, messages=[{"role": "user", "content": "hi"}]
             )
+
+
+async def test_anthropics_client_is_told_why_a_message_ends_early() -> None:
+    async with (
+        routed() as router,
+        anthropic.AsyncAnthropic(
+            base_url=str(router.data.base_url), api_key="unused", max_retries=0
+        ) as client,
+    ):
+        with pytest.raises(anthropic.APIError, match="the worker broke off"):
+            async with client.messages.stream(
+                model=MODEL, max_tokens=5, messages=[{"role": "user", "content": BREAKS.decode()}]
+            ) as stream:
+                await stream.until_done()

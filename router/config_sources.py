@@ -177,6 +177,10 @@ def load_yaml(path: Path) -> object:
         raise ConfigError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {_place(error)}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: too deep") from error
+    except (AttributeError, LookupError, ValueError) as error:  # of the library's constructors
+        raise ConfigError(f"{path}: a value that is none of its type") from error
     return contents
 
 

@@ -197,6 +197,7 @@ def test_an_error_names_the_field(overrides: dict[str, object], message: str) ->
     [
         ("- a", "holds no mapping"),
         ("a: [", "not YAML"),
+        ("port: !!bool x", "bad.yaml: a value that is none of its type"),
         ("other: 1", "other: unknown field"),
         ("port: 1\nhost: h\nport: 2\n", r"bad\.yaml: line 3: port is given twice"),
         ("limits:\n  max_workers: 1\n  'max_workers': 2\n", "line 3: max_workers is given twice"),

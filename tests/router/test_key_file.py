@@ -61,6 +61,10 @@ async def watched(path: Path, keys: ClientKeys, check_s: float = 0.01) -> AsyncI
         task.cancel()
 
 
+NO_VALUES = ("!!bool secret", "!!timestamp secret", "!!int ''", "2001-99-99", "9" * 5_000)
+"""At which the library fails in ways of its own."""
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -76,6 +80,8 @@ async def watched(path: Path, keys: ClientKeys, check_s: float = 0.01) -> AsyncI
         ("- {name: 'kvr secret', sha256: kvr-secret}", "name: of the form"),
         ("- {name: a, name: b}", "given twice"),
         ("\x00", "not YAML"),
+        ("[" * 10_000, "too deep"),
+        *((f"- {{name: {value}}}", "none of its type") for value in NO_VALUES),
     ],
 )
 def test_what_is_no_list_of_keys_is_told_without_what_it_says(

@@ -117,6 +117,7 @@ class WaitingQueue:
         self._clock = clock
         self._room: WaitingRoom[_Place] = WaitingRoom(self.limits.max_queued)
         self._has_other_workers = False
+        self._is_trying = False
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -168,8 +169,8 @@ class WaitingQueue:
             self._wake()
 
     def marks_changed(self) -> None:
-        """A worker may be chosen that could not be, or the other way round."""
-        if self.is_waited_for:
+        """A worker may be chosen that could not be, or the other way round. What a try changes itself, it undoes."""
+        if self.is_waited_for and not self._is_trying:
             self._room.free_any()
             self._wake()
 
@@ -230,6 +231,7 @@ class WaitingQueue:
             self._room.leave(place)
             return
         waited_s = self._clock() - place.since
+        self._is_trying = True
         try:
             lease = place.turn.book(waited_s)
         except NoCandidateError as error:
@@ -245,6 +247,7 @@ class WaitingQueue:
             self.wait_s.observe(waited_s)
             place.future.set_result(lease)
         finally:
+            self._is_trying = False
             del place  # it keeps what was raised, which keeps this frame
 
     def _end(self, place: _Place, how: QueueEnd, error: Exception) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import pytest
@@ -226,6 +227,32 @@ async def test_what_is_told_in_one_go_is_acted_upon_once() -> None:
     running.end(Outcome(OutcomeKind.COMPLETED))
     with await waiting:
         pass
+    scene.check()
+
+
+async def test_what_tries_change_and_undo_makes_nobody_try_again() -> None:
+    """As the trial of a worker whose breaker is open does."""
+    scene = Scene()
+    running = scene.book()
+
+    def book(_waited_s: float) -> Lease:
+        scene.queue.marks_changed()
+        return scene.book()
+
+    turns = [
+        Turn(0, scene.now, 1060.0, partial(frozenset, [rank]), book)
+        for rank in (W0, Rank(WorkerId("w1")))
+    ]
+    waiting = [asyncio.create_task(scene.queue.wait(turn)) for turn in turns]
+    await rounds()
+    num_asked = len(scene.brain.requests)
+    scene.queue.marks_changed()
+    await rounds(20)
+    assert len(scene.brain.requests) == num_asked + 2
+    for task in waiting:
+        task.cancel()
+    running.end(Outcome(OutcomeKind.COMPLETED))
+    await rounds()
     scene.check()
 
 

@@ -153,10 +153,11 @@ class RequestRecord:
         return None if self.trace_id is None else hex_trace_id(self.trace_id)
 
     def all_waits(self) -> list[tuple[float, float]]:
-        """With the last one, if that was in vain."""
-        if self.waits_since is None or self.ended_at is None:
+        """With the last one, if that was in vain: it was over when an answer began, whosever."""
+        until = self.ended_at if self.first_byte_at is None else self.first_byte_at
+        if self.waits_since is None or until is None:
             return self.waits
-        return [*self.waits, (self.waits_since, self.ended_at)]
+        return [*self.waits, (self.waits_since, until)]
 
     @property
     def queued_s(self) -> float:

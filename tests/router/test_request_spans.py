@@ -185,7 +185,15 @@ def test_a_request_that_was_never_one_is_a_span_too() -> None:
 
 
 def test_waits_are_spans_each_and_the_one_in_vain_lasts_to_the_end() -> None:
-    made = record(waits=[(50.010, 50.011), (50.02, 50.0200001), (50.03, 50.05)], waits_since=50.09)
+    waits = [(50.010, 50.011), (50.02, 50.0200001), (50.03, 50.05)]
+    made = record(waits=waits, waits_since=50.09, first_byte_at=None)
     spans = [ms(one) for one in walk(request_span(made)) if one.name == "queue"]
     assert spans == [(10, 11), (30, 50), (90, 100)]
     assert made.queued_s == pytest.approx(0.031, abs=1e-6)
+
+
+def test_a_wait_in_vain_ends_where_the_answer_that_there_is_begins() -> None:
+    """A worker's error whose body comes slowly, after nobody else would take the request."""
+    made = record(waits=[], waits_since=50.020, first_byte_at=50.030, ended_at=60.0)
+    assert made.queued_s == pytest.approx(0.010, abs=1e-6)
+    assert [one.name for one in request_span(made).children].count("queue") == 1

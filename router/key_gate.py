@@ -4,7 +4,6 @@ A request without a right to be served is refused before its body is read. The r
 preflights need no key; one that they bring nevertheless goes no further.
 """
 
-import os
 import time
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from router.data_app import DataApp
 from router.errors import FrontDoorError
 from router.headers import REQUEST_ID, read_request_head
 from router.refusal import refuse_unread
+from router.request_ids import new_ids
 from router.request_record import record_of
 
 
@@ -34,6 +34,7 @@ class KeyGate:
         self._app = app
         self._keys = keys
         self._clock = clock
+        self._new_ids = new_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope["headers"]
@@ -57,7 +58,7 @@ class KeyGate:
     async def _refuse(
         self, scope: Scope, receive: Receive, answer: Answer, error: FrontDoorError
     ) -> None:
-        request_id = read_request_head(scope["headers"]).request_id or os.urandom(16).hex()
+        request_id = read_request_head(scope["headers"]).request_id or next(self._new_ids)
         if (record := record_of(scope)) is not None:
             record.refusal = error.kind
         api = api_of_path(scope["path"])

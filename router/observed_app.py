@@ -7,9 +7,8 @@ who serve it find in its head as if the client had sent it.
 """
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +17,7 @@ from prompt import Api, api_of_path
 from router.connections import REFUSALS, ConnectionEnd
 from router.disconnect import ClientConnection
 from router.headers import REQUEST_ID, RawHeader, sane_request_id
+from router.request_ids import new_ids
 from router.request_record import RequestRecord, attached
 from router.trace_context import read_context
 
@@ -53,6 +53,7 @@ class ObservedApp:
         self._observers = observers
         self._clock = clock
         self._wall_clock = wall_clock
+        self._new_ids = new_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"].removesuffix("/") in _PROBES:
@@ -72,7 +73,7 @@ class ObservedApp:
         """A connection was given up on before a request came of it."""
         address = None if client is None else client[0]
         record = RequestRecord(
-            os.urandom(16).hex(), "", "", address, self._clock(), self._wall_clock()
+            next(self._new_ids), "", "", address, self._clock(), self._wall_clock()
         )
         _refuse(record, end)
         for observer in self._observers:
@@ -83,7 +84,7 @@ class ObservedApp:
         """The record, and the scope in which those who serve the request find it."""
         headers: list[RawHeader] = scope["headers"]
         context = read_context(headers)
-        request_id, settled = _settled_id(headers)
+        request_id, settled = _settled_id(headers, self._new_ids)
         client, api = scope.get("client"), api_of_path(scope["path"])
         record = RequestRecord(
             request_id=request_id,
@@ -146,13 +147,13 @@ class _CountingEnds:
             record.is_finished = True
 
 
-def _settled_id(headers: list[RawHeader]) -> tuple[str, list[RawHeader]]:
+def _settled_id(headers: list[RawHeader], new: Iterator[str]) -> tuple[str, list[RawHeader]]:
     """The request's id, and a head in which it stands."""
     given = [value for name, value in headers if name == REQUEST_ID]
     known = sane_request_id(given[-1]) if given else None
     if known is not None:
         return known, headers
-    request_id = os.urandom(16).hex()
+    request_id = next(new)
     kept = [field for field in headers if field[0] != REQUEST_ID]
     return request_id, [*kept, (REQUEST_ID, request_id.encode())]
 

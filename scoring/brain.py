@@ -1,4 +1,4 @@
-"""The seam between relay and brain: three calls, plain values both ways.
+"""The seam between relay and brain: four calls, plain values both ways.
 
 The relay parses, tokenizes and forwards; the brain knows who holds what, who is busy, and decides. The
 relay holds nothing of the brain's but a plan, so several relays, or another proxy, can share one brain.

@@ -7,7 +7,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from router.priority import MAX_PRIORITY, PriorityRight
 
 MAX_KEYS = 1024
-MAX_NAME = 64
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 

@@ -137,11 +137,7 @@ class PromptReader:
         content_type = header(head.forwarded, b"content-type")
         if content_type is None or head.is_encoded or not body:
             return ReadRequest()
-        if len(body) <= INLINE_BYTES:
-            found = form_model(content_type, body)
-        else:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._executor, form_model, content_type, body)
+        found = await self.off_loop(len(body), form_model, content_type, body)
         return ReadRequest() if found is None else ReadRequest(_view_named(found.model))
 
     async def read_body(self, api: Api, body: bytes) -> ReadRequest:

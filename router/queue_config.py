@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from router.limits_config import Seconds
 from router.priority import MAX_PRIORITY, PriorityRight
 from router.waiting_queue import QueueLimits
 from router.worker_entry import MAX_IN_FLIGHT
@@ -32,7 +33,7 @@ class QueueConfig(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT)] | None = None
     engine_factor: Annotated[float, Field(gt=0, le=100)] | None = None
     max_queued: Annotated[int, Field(ge=0, le=65_536)] = 1024
-    timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    timeout_s: Seconds = 30.0
     max_priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
 
     def capacity(self) -> Capacity:

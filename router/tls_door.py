@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from router.connections import NUM_SURPLUS, ConnectionEnd, ConnectionGuard
 
@@ -89,7 +90,14 @@ class TlsDoor:
         guard.num_shaking += 1
         task = asyncio.get_running_loop().create_task(self._shake(client))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._shaken, client))
+
+    def _shaken(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        """A handshake is over, were it ended before it began."""
+        self._tasks.discard(task)
+        self._guard.num_shaking -= 1
+        if task.cancelled():
+            client.close()
 
     async def _shake(self, client: socket.socket) -> None:
         guard = self._guard
@@ -102,5 +110,3 @@ class TlsDoor:
             )
         except OSError:  # of TLS, or the client is gone or late
             guard.ended[ConnectionEnd.HANDSHAKE] += 1
-        finally:
-            guard.num_shaking -= 1

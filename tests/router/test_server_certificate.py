@@ -22,6 +22,7 @@ from router.hang_up import HangUp
 from router.listener_tls import ListenerTls
 from router.ports import PortServer, listen, make_server
 from router.server_certificate import ServerCertificate
+from router.tls_door import TlsDoor
 from tests.router.certificates import make_certificate
 from tests.router.stub_engine import stub_engine, until
 from tests.router.stub_worker import LAST_CHUNK, SSE_HEAD, Peer, chunk
@@ -285,3 +286,18 @@ def test_the_configuration_names_what_is_wrong(files: Pair, pairs: tuple[Pair, P
     found = load_config(None, {}, environ).tls
     assert found is not None
     assert found.files == files
+
+
+async def test_a_handshake_that_is_ended_before_it_begins_is_counted_no_more(files: Pair) -> None:
+    guard = ConnectionGuard(ConnectionLimits())
+    tls = ListenerTls(cert_file=files[0], key_file=files[1]).context()
+    with listen("127.0.0.1", 0) as sock:
+        door = TlsDoor(sock, asyncio.Protocol, tls, guard)
+        async with bare(sock.getsockname()[1]) as reader, asyncio.timeout(5):
+            door.open()
+            while not guard.num_shaking:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            door.close()
+            await door.wait_closed()
+            assert guard.num_shaking == 0
+            assert await reader.read() == b""

@@ -24,7 +24,7 @@ Timer = Callable[[], int]
 """Nanoseconds of a clock that only moves forward; for ``timing_us`` alone, no decision reads it."""
 
 UNROUTED_API = "other"
-"""Of paths that mean no model: any worker will do. What is asked there of a worker's own takes no room on it."""
+"""Of paths that mean no model: any worker will do. What is asked there of a worker's own waits for no room on it."""
 
 
 class TimedPrompt(Prompt):

@@ -27,7 +27,7 @@ from router.counters import DataCounters, UnroutedReason
 from router.engine_tokens import EngineTokens
 from router.errors import ErrorKind, FrontDoorError
 from router.form_model import form_model
-from router.headers import RequestHead, header
+from router.headers import RequestHead
 from router.token_ids_field import with_token_ids
 
 INLINE_BYTES = 16 * 1024
@@ -133,11 +133,11 @@ class PromptReader:
         return found
 
     async def _read_form(self, head: RequestHead, body: bytes) -> ReadRequest:
-        """Read the model that a form names; nothing of what is no form."""
-        content_type = header(head.forwarded, b"content-type")
-        if content_type is None or head.is_encoded or not body:
+        """Read the model that a form names; nothing of what is no form, or of two types."""
+        types = [value for name, value in head.forwarded if name == b"content-type"]
+        if len(types) != 1 or head.is_encoded or not body:
             return ReadRequest()
-        found = await self.off_loop(len(body), form_model, content_type, body)
+        found = await self.off_loop(len(body), form_model, types[0], body)
         return ReadRequest() if found is None else ReadRequest(_view_named(found.model))
 
     async def read_body(self, api: Api, body: bytes) -> ReadRequest:

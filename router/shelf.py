@@ -61,12 +61,14 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """What is known of one model's tokenizer. ``detail`` says why there is none here, or none of a rung above."""
+    """What is known of one model's tokenizer. ``detail`` says why there is none here, or none of a rung above; ``fault``,
+    what of it was found and cannot be used."""
 
     rung: Rung
     model: PromptModel | None = None
     directory: str | None = None
     detail: str | None = None
+    fault: str | None = None
 
 
 class PromptShelf:
@@ -105,9 +107,10 @@ class PromptShelf:
             except PromptModelError as error:
                 faults.append(str(error))
             else:
-                return Shelved(rung, model, str(directory), _told(faults))
+                return Shelved(rung, model, str(directory), _told(faults), _told(faults))
         shown = None if directory is None else str(directory)
-        return Shelved(Rung.NONE, None, shown, _told([*faults, *self._lacks(spec, directory)]))
+        detail = _told([*faults, *self._lacks(spec, directory)])
+        return Shelved(Rung.NONE, None, shown, detail, _told(faults))
 
     def _places(self, spec: WorkerSpec) -> Iterator[tuple[Rung, Path]]:
         """Where the tokenizer may be, the best place first."""
@@ -135,8 +138,12 @@ class PromptShelf:
     def put(self, spec: WorkerSpec, shelved: Shelved) -> None:
         """What ``load`` found; a model that another worker brought stays if this one brings none."""
         known = self._shelved.get(spec.model)
-        if shelved.model is not None and shelved.detail not in (None, known and known.detail):
-            logger.warning("%s: %s; going by the %s rung", spec.model, shelved.detail, shelved.rung)
+        if shelved.fault not in (None, known and known.fault):
+            if shelved.model is None:
+                logger.warning("%s has no tokenizer here: %s", spec.model, shelved.fault)
+            else:
+                told = (spec.model, shelved.fault, shelved.rung)
+                logger.warning("%s: %s; going by the %s rung", *told)
         if known is None or shelved.model is not None or known.model is None:
             self._shelved[spec.model] = shelved
 

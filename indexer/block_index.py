@@ -14,6 +14,7 @@ a slot is free only while no mask has a bit of it; one that is given up with its
 """
 
 import heapq
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NewType, cast
@@ -163,15 +164,14 @@ class BlockIndex:
         space = self._numbered[refs[0] >> _KEY_BITS]
         keys = [ref & KEY_MASK for ref in refs] if space.number else refs
         added, dropped = bits << slot * STRIDE, cleared << slot * STRIDE
-        runs, start = MaskRuns(space.masks, self._segments, keys, self, self.version), 0
+        runs, start = self.runs(space, keys), 0
         for end, old in runs.all():
             new = (old & ~dropped) | added
             if new != old:
-                same = list(keys[start:end])
                 mask = self._changed(old, new)
                 if end - start >= MIN_BLOCKS:
-                    mask = self._segments.numbered(mask, same)
-                space.masks.update(dict.fromkeys(same, mask))
+                    mask = self._segments.numbered(mask, runs.packed[start:end])
+                space.masks.update(dict.fromkeys(keys[start:end], mask))
             start = end
 
     def release(self, refs: Sequence[Ref], slot: int, bits: int) -> list[tuple[Ref, int]]:
@@ -229,9 +229,11 @@ class BlockIndex:
                 del space.masks[key]
                 self._drop_if_empty(space)
 
-    def runs(self, space: Space, keys: Sequence[BlockKey]) -> MaskRuns:
-        """The masks of ``keys``, which are to be read before the index changes."""
-        return MaskRuns(space.masks, self._segments, keys, self, self.version)
+    def runs(
+        self, space: Space, keys: Sequence[int], packed: "array[int] | None" = None
+    ) -> MaskRuns:
+        """The masks of ``keys``, which are to be read before the index changes; ``packed``: the same keys."""
+        return MaskRuns(space.masks, self._segments, keys, packed, self, self.version)
 
     def is_current(self, runs: MaskRuns) -> bool:
         """Whether they were made by this index, and it has not changed since."""
@@ -288,6 +290,11 @@ class BlockIndex:
                 break
             previous, end = mask, next_end
         return {} if walk is None else walk.runs(end)
+
+    @property
+    def num_segmented(self) -> int:
+        """Blocks that lie in a segment."""
+        return self._segments.num_blocks
 
     @property
     def num_blocks(self) -> int:

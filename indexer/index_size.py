@@ -21,6 +21,8 @@ Table = Mapping[EngineHash, Ref | None]
 
 _KEY = 48
 """A number of 64 bits, as the allocator rounds it up; a ref as well."""
+_PACKED_KEY = 8
+"""Once more, of a block in a segment."""
 _MARK = 60
 _DOUBT = 40
 _PARKED = 50
@@ -45,6 +47,7 @@ def index_size(blocks: BlockIndex, ledgers: Iterable[RankLedger]) -> int:
             tables = group.tables()
             size += sum(map(_size_of_table, tables)) + getsizeof(group.unnamed)
             num_refs += _num_refs(tables, len(group.unnamed))
+    size += blocks.num_segmented * _PACKED_KEY
     return size + max(num_refs, num_keys) * _KEY
 
 

@@ -8,6 +8,7 @@ whoever asks about it costs the number of runs. Only the first to ask reads bloc
 it asks: what nobody holds is not read to its end.
 """
 
+from array import array
 from collections.abc import Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple, TypeVar
@@ -49,6 +50,7 @@ class MaskRuns:
         masks: by key.
         segments: whose numbers are in the masks.
         keys: of the prompt's blocks.
+        packed: the same; None to have them packed where that is needed.
         index, version: whose masks they are; while it has that version, what was read is true.
 
     Attributes:
@@ -56,13 +58,14 @@ class MaskRuns:
             may follow each other.
     """
 
-    __slots__ = ("_keys", "_masks", "_num_read", "_segments", "index", "read", "version")
+    __slots__ = ("_keys", "_masks", "_num_read", "_packed", "_segments", "index", "read", "version")
 
     def __init__(
         self,
         masks: dict[int, int],
         segments: Segments,
         keys: Sequence[int],
+        packed: "array[int] | None",
         index: object,
         version: int,
     ) -> None:
@@ -71,8 +74,16 @@ class MaskRuns:
         self.read: list[tuple[int, int]] = []
         self._masks = masks
         self._segments = segments
-        self._keys = keys if isinstance(keys, list) else list(keys)
+        self._keys = keys
+        self._packed = packed
         self._num_read = 0
+
+    @property
+    def packed(self) -> "array[int]":
+        """The keys, packed. O(blocks) once."""
+        if self._packed is None:
+            self._packed = array("Q", self._keys)
+        return self._packed
 
     def more(self) -> bool:
         """Read some blocks more, at least a run; False where there are none."""
@@ -85,7 +96,7 @@ class MaskRuns:
             self._read_blocks(begin)
         else:
             place = 0 if alike[0] == self._keys[begin] else alike.index(self._keys[begin])
-            self._num_read += num_shared(self._keys, begin, alike, place)
+            self._num_read += num_shared(self.packed, begin, alike, place)
             self.read.append((self._num_read, mask))
         return True
 
@@ -120,7 +131,6 @@ class MaskRuns:
             start, mask = self._num_read, held
             end = self._num_read = start + len(list(alike))
             if held and end - start >= MIN_BLOCKS:
-                keys = self._keys[start:end]
-                mask = self._segments.numbered(held, keys)
-                self._masks.update(dict.fromkeys(keys, mask))
+                mask = self._segments.numbered(held, self.packed[start:end])
+                self._masks.update(dict.fromkeys(self._keys[start:end], mask))
             self.read.append((end, mask))

@@ -44,7 +44,7 @@ class PromptBlocks:
         """The masks of the blocks in their key space. O(1), and what it costs to read them."""
         runs = self._runs
         if runs is None or not index.is_current(runs):
-            runs = self._runs = index.runs(space, self.keys)
+            runs = self._runs = index.runs(space, self.keys, self.packed_keys)
         return runs
 
     def look(self, index: BlockIndex, slot: int) -> tuple[Sequence[Ref], Sequence[BitRun]]:

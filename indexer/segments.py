@@ -13,7 +13,7 @@ segment another mask dissolves the segment before. Its number stays in the other
 more, for none is used twice, until a lookup makes a new segment of them.
 """
 
-from collections.abc import Sequence
+from array import array
 
 from indexer.slot_bits import NUMBER
 
@@ -22,29 +22,38 @@ MIN_BLOCKS = 16
 
 
 class Segments:
-    """The keys of every segment, by number."""
+    """The keys of every segment, by number; packed, which is small, quick to compare, and nothing to the collector.
+
+    Attributes:
+        num_blocks: in all segments.
+    """
 
     def __init__(self) -> None:
-        self._keys: dict[int, list[int]] = {}
+        self._keys: dict[int, array[int]] = {}
         self._last_number = 0
+        self.num_blocks = 0
         self.get = self._keys.get  # called for every run that is read
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def numbered(self, mask: int, keys: list[int]) -> int:
+    def numbered(self, mask: int, keys: "array[int]") -> int:
         """The mask that these blocks, which have ``mask``, are given next: the same with the number of a new segment.
         O(1)."""
         self._last_number += 1
         self._keys[self._last_number] = keys
+        self.num_blocks += len(keys)
         return mask & ~NUMBER | self._last_number
 
     def dissolve(self, mask: int) -> None:
         """A block with this mask is about to have another one."""
-        self._keys.pop(mask & NUMBER, None)
+        keys = self._keys.pop(mask & NUMBER, None)
+        if keys is not None:
+            self.num_blocks -= len(keys)
 
     def check(self, masks: dict[int, int]) -> set[int]:
         """Verify what masks of one key space say of segments; returns the numbers of these. O(blocks)."""
+        assert self.num_blocks == sum(map(len, self._keys.values()))
         found = {mask & NUMBER for mask in masks.values()} & self._keys.keys()
         for number in found:
             mask = masks.get(self._keys[number][0], 0)
@@ -55,7 +64,7 @@ class Segments:
         return found
 
 
-def num_shared(keys: Sequence[int], start: int, other: Sequence[int], other_start: int) -> int:
+def num_shared(keys: "array[int]", start: int, other: "array[int]", other_start: int) -> int:
     """How many keys two prompts share from these places on, where the first is the same. O(blocks)."""
     length = min(len(keys) - start, len(other) - other_start)
     rest = other if length == len(other) else other[other_start : other_start + length]

@@ -25,7 +25,7 @@ def test_runs_are_the_masks_block_by_block(parts: Sequence[tuple[int, int]], slo
     masks = [mask << FIRST_SLOT * STRIDE for mask, length in parts for _ in range(length)]
     keys = range(1, len(masks) + 1)
     table = {key: mask for key, mask in zip(keys, masks, strict=True) if mask}
-    runs = MaskRuns(table, Segments(), keys, table, 0)
+    runs = MaskRuns(table, Segments(), keys, None, table, 0)
     expected = [mask >> slot * STRIDE & SLOT for mask in masks]
     for _ in range(2):  # what was read is kept
         starts = [0, *(end for end, _ in runs.all())]
@@ -52,7 +52,7 @@ class _Asked(dict[int, int]):
 
 def test_only_what_is_asked_is_read() -> None:
     masks = _Asked()
-    runs = MaskRuns(masks, Segments(), range(100_000), None, 0)
+    runs = MaskRuns(masks, Segments(), range(100_000), None, None, 0)
     assert runs.more()
     assert runs.read[0][1] == 0
     assert masks.num_asked < 1_000

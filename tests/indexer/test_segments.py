@@ -1,6 +1,7 @@
 """Long stretches of equal masks: they answer as their blocks would, whatever becomes of any of these."""
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -28,6 +29,10 @@ steps = st.lists(
     ),
     max_size=25,
 )
+
+
+def packed(keys: Iterable[int]) -> "array[int]":
+    return array("Q", keys)
 
 
 class Truth:
@@ -139,20 +144,20 @@ def test_a_segment_answers_from_any_of_its_blocks_on() -> None:
 
 def test_the_numbers_of_segments_mean_nothing_once_they_are_dissolved() -> None:
     segments = Segments()
-    mask = segments.numbered(GPU << FIRST_SLOT * 8, [1, 2, 3])
-    assert segments.get(mask & NUMBER) == [1, 2, 3]
+    mask = segments.numbered(GPU << FIRST_SLOT * 8, packed([1, 2, 3]))
+    assert segments.get(mask & NUMBER) == packed([1, 2, 3])
     segments.dissolve(mask)
     segments.dissolve(mask)
     assert segments.get(mask & NUMBER) is None
-    assert segments.numbered(mask, [4]) != mask
-    assert len(segments) == 1
+    assert segments.numbered(mask, packed([4])) != mask
+    assert (len(segments), segments.num_blocks) == (1, 1)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 40])
 def test_shared_keys_are_counted_to_the_first_that_differs(length: int) -> None:
     for shared in range(1, length + 1):
-        one = [*range(length)]
-        other = [*range(shared), *range(100, 100 + length - shared)]
+        one = packed(range(length))
+        other = packed([*range(shared), *range(100, 100 + length - shared)])
         assert num_shared(one, 0, other, 0) == shared
-        assert num_shared([7, 7, *one], 2, [9, *other], 1) == shared
+        assert num_shared(packed([7, 7, *one]), 2, packed([9, *other]), 1) == shared
         assert num_shared(one[: shared + 1], 0, other, 0) == shared

@@ -117,7 +117,8 @@ async def wear_and_tear(router: WholeRouter, engine: StubEngine, rng: Random) ->
         await asyncio.sleep(rng.random() * 0.2)
         await router.control.delete(url)
         await asyncio.sleep(rng.random() * 0.1)
-        await router.control.post("/workers", json={"worker": engine.name, "url": engine.url})
+        again = {"name": engine.name, "url": engine.url}
+        assert (await router.control.post("/workers", json=again)).status_code == 201
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -172,7 +173,8 @@ async def everything_at_once(seed: int, policy: str, max_in_flight: int | None) 
         seen = await visits(chance, 150, at_once=40)
         for one in meanwhile:
             one.cancel()
-        await asyncio.gather(*meanwhile, return_exceptions=True)
+        ends = await asyncio.gather(*meanwhile, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
         metrics = await router.settled()
     num_asked = sum(visit.num_asked for visit in seen)
     assert total(metrics, "requests_total") == num_asked

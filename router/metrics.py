@@ -138,7 +138,7 @@ class RouterCollector(Collector):
 
     def _data(self) -> Iterator[Metric]:
         data = self._sources.data
-        told = "Requests by the status that was sent; what broke off afterwards is in `kvroute_broken_answers_total` too."
+        told = "Requests by the status that was sent; what broke off afterwards is in kvroute_broken_answers_total, too."
         yield counter("requests", told, ("api", "status"), data.requests.items())
         yield gauge("requests_in_flight", "Requests being served.", data.in_flight)
         yield counter(

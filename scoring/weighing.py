@@ -11,7 +11,7 @@ from itertools import repeat
 from indexer.match import Prompt
 from protocol import BlockKey, WorkerId, num_tokens
 from scoring.brain import PlanRequest
-from scoring.cost import ANSWER_TOKENS, NO_HIT, PromptCost, price, prompt_cost, usable_hit
+from scoring.cost import ANSWER_TOKENS, NO_HIT, Price, PromptCost, price, prompt_cost, usable_hit
 from scoring.decision import Exclusion
 from scoring.key_memo import KeyMemo
 from scoring.prefix_index import GuardedIndex
@@ -126,6 +126,7 @@ class Scale:
         answer = ANSWER_TOKENS if limit is None else max(min(limit, ANSWER_TOKENS), 1)
         rates_of, add = self.rates.rates, weighing.options.append
         priced: dict[int, tuple[CostRates, int, PromptCost]] = {}  # by match: like ranks share one
+        costs: dict[tuple[int, int, int], Price] = {}  # of ranks that are alike and as busy
         for row, match in zip(eligible, matches or repeat(None)):  # noqa: B905  one of them is endless
             book = row.book
             num_running = book.in_flight
@@ -140,7 +141,15 @@ class Scale:
                 hit = NO_HIT if match is None else usable_hit(match, length)
                 own = prompt_cost(rates, length, hit, threshold)
                 priced[id(match)] = rates, threshold, own
-            cost = price(rates, own, queued_work=work, in_flight=num_running, answer_tokens=answer)
+            state = id(own), work, num_running
+            cost = costs.get(state)
+            if cost is None:
+                cost = price(
+                    rates, own, queued_work=work, in_flight=num_running, answer_tokens=answer
+                )
+                costs[state] = (
+                    cost  # which keeps ``own``, and with it the number that stands for it
+                )
             add(Option(row, match, cost, num_running, tokens))
 
 

@@ -18,6 +18,7 @@ MAX_MODEL_BYTES = 1024
 _WINDOW_BYTES = 1 << 20  # is searched at a time; other threads get to run in between
 _TYPE = re.compile(rb"\s*multipart/form-data\s*(;.*)", re.IGNORECASE | re.DOTALL)
 _BOUNDARY = re.compile(rb';\s*boundary\s*=\s*(?:"([^"\\]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
+_OTHER_CHARSET = re.compile(rb'charset(?!\s*=\s*"?utf-8"?\s*(?:;|$))', re.IGNORECASE)
 _DISPOSITION = re.compile(
     rb'\s*form-data((?:\s*;\s*[\w*-]+=(?:"[^"\\]*"|[^\s;"\\]+))*)\s*;?\s*', re.IGNORECASE
 )
@@ -54,7 +55,7 @@ def form_model(content_type: bytes, body: bytes) -> FormModel | None:
 
 def _boundary(content_type: bytes) -> bytes | None:
     found = _TYPE.fullmatch(content_type)
-    if found is None:
+    if found is None or _OTHER_CHARSET.search(found[1]):  # which some parsers heed
         return None
     boundaries: list[tuple[bytes, bytes]] = _BOUNDARY.findall(found[1])
     return (boundaries[0][0] or boundaries[0][1]) if len(boundaries) == 1 else None
@@ -97,7 +98,7 @@ def _part(delimiter: bytes, body: bytes, at: int) -> _Part:
             raise _OddFormError
         if field.lower() == b"content-disposition":
             dispositions.append(value)
-        elif field.lower() == b"content-transfer-encoding":
+        elif field.lower() == b"content-transfer-encoding" or _OTHER_CHARSET.search(value):
             is_plain = False
     name, is_file = _name(dispositions)
     start = head_end + 4

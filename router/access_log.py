@@ -53,11 +53,9 @@ class AccessLog:
         self._line_of = line_of
         self._buffer = LineBuffer(max_bytes)
         self._batch_s = batch_s
-        self._wake, self._closing, self._hung_up = (
-            threading.Event(),
-            threading.Event(),
-            threading.Event(),
-        )
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._hung_up = threading.Event()
         self._is_torn = False
         self._told_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)

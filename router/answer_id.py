@@ -36,9 +36,7 @@ class AnswerStart:
         self._is_inside = not is_stream  # of a JSON value, or before it
         self._kept = b""
         self._at = 0  # what is before has been looked at
-        self._path: list[
-            bytes | None
-        ] = []  # of the open containers: the keys that they stand under
+        self._path: list[bytes | None] = []  # keys that the open containers stand under
         self._key: bytes | None = None  # whose value comes next
         self.found: str | None = None
         self.is_over = False

@@ -12,9 +12,7 @@ TOKEN_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2
 class RetryReason(StrEnum):
     """Why an attempt was followed by another one."""
 
-    FRESH_CONNECTION = (
-        "fresh_connection"  # a kept one broke and there is nobody else: once more, same worker
-    )
+    FRESH_CONNECTION = "fresh_connection"  # a kept one broke, nobody else is there: same worker
     CONNECT = "connect"
     RESET = "reset"
     MALFORMED = "malformed"

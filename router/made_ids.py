@@ -22,9 +22,7 @@ class Lost(StrEnum):
 
     EVICTED = "evicted"  # for want of room
     IDLE = "idle"  # not used for long
-    UNREADABLE = (
-        "unreadable"  # not told within the beginning of the answer, or in one that is coded
-    )
+    UNREADABLE = "unreadable"  # the answer is coded, or does not tell it at its beginning
 
 
 @dataclass(frozen=True, slots=True)

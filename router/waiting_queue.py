@@ -28,6 +28,8 @@ from scoring.decision import Decision, Exclusion
 
 _TRIES_PER_TURN = 16
 """Requests that are planned in one go before the event loop does other things."""
+_TIMER_GRAIN_S = 0.001
+"""Loops count in milliseconds; a timer that rings just before its time would find nothing to do."""
 
 
 class QueueEnd(StrEnum):
@@ -292,10 +294,6 @@ class WaitingQueue:
             self._end(place, QueueEnd.EXPIRED, FrontDoorError(ErrorKind.QUEUE_TIMEOUT, message))
         self.is_waited_for = len(self._room) > 0
         self._arm()
-
-
-_TIMER_GRAIN_S = 0.001
-"""Loops count in milliseconds; a timer that rings just before its time would find nothing to do."""
 
 
 def is_at_capacity(decision: Decision) -> bool:

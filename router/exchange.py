@@ -291,7 +291,7 @@ class Exchange:
         if is_at_capacity(decision):
             return None
         relay = self._relay
-        if Exclusion.BREAKER_OPEN in _exclusions(decision):
+        if Exclusion.BREAKER_OPEN in decision.excluded:
             trial = relay.on_trial(request, now)
             if trial is not None:
                 return trial
@@ -310,20 +310,13 @@ def _second_question(
     A prompt that is too long for all is refused in the engine's words; a path that is not known may mean
     something else by "model".
     """
-    reasons = _exclusions(decision)
-    if request.tokens is not None and Exclusion.PROMPT_TOO_LONG in reasons:
+    if request.tokens is not None and Exclusion.PROMPT_TOO_LONG in decision.excluded:
         return request._replace(tokens=None)
     if not means_model and request.model is not None and is_unknown_model(decision):
         return request._replace(model=None)
     return None
 
 
-def _exclusions(decision: Decision) -> frozenset[str]:
-    """Every reason for which a rank was no candidate."""
-    named = (candidate.excluded_by for candidate in decision.candidates)
-    return frozenset(decision.excluded) | {reason for reason in named if reason is not None}
-
-
 def is_unknown_model(decision: Decision) -> bool:
     """Was every rank excluded because it serves another model?"""
-    return _exclusions(decision) == {Exclusion.OTHER_MODEL}
+    return decision.excluded.keys() == {Exclusion.OTHER_MODEL}

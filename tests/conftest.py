@@ -1,5 +1,7 @@
 """Options and fixtures of the whole suite."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,14 @@ def golden(request: pytest.FixtureRequest) -> Path:
     """The directory of engine recordings."""
     path: Path = request.config.getoption("--golden")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _log_of_before() -> Iterator[None]:
+    """Commands that run in this process send the whole log to a stream that closes with their test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    if root.handlers != handlers:
+        root.handlers[:] = handlers
+        root.setLevel(level)

@@ -4,6 +4,7 @@ from router.breaker import BreakerLimits
 from router.config import RouterConfig
 from router.connections import ConnectionLimits
 from router.data_app import DataLimits
+from router.file_limit import connections_within
 from router.probe import ProbeTimeouts
 from router.reach import Reach
 from router.registry import RegistryLimits
@@ -27,11 +28,11 @@ def registry_limits(config: RouterConfig) -> RegistryLimits:
     )
 
 
-def connection_limits(config: RouterConfig) -> ConnectionLimits:
-    """Of each port."""
+def connection_limits(config: RouterConfig, num_files: int) -> ConnectionLimits:
+    """Of each port; ``num_files`` may be open."""
     timeouts = config.timeouts
     return ConnectionLimits(
-        max_connections=config.limits.max_connections,
+        max_connections=connections_within(num_files, config.limits.max_connections),
         head_s=timeouts.client_head_s,
         body_s=timeouts.client_body_s,
         read_s=timeouts.client_read_s,

@@ -42,6 +42,20 @@ def sockets_within(num_files: int) -> int:
     return min(_MAX_SOCKETS, max(_MIN_SOCKETS, int(num_files / 2 / _FILES_A_SOCKET)))
 
 
+def connections_within(num_files: int, wanted: int) -> int:
+    """Connections of clients that half of so many files are enough for, or what is wanted where that is less: the rest is for
+    workers, so that clients who keep connections open cannot keep them away."""
+    most = max(1, num_files // 2)
+    if most < wanted:
+        logger.info(
+            "at most %d connections of clients to a port, not limits.max_connections (%d), for only %d files may be open",
+            most,
+            wanted,
+            num_files,
+        )
+    return min(most, wanted)
+
+
 def _told(num_files: int) -> int:
     if num_files < _FEW:
         logger.warning(

@@ -18,7 +18,8 @@ class Limits(_Section):
         max_body_bytes: a longer request body is answered 413.
         max_held_bytes: of all bodies above 64 KiB that are held at a time; a further such request is answered 429.
         max_in_flight: requests being served; a further one is answered 429.
-        max_connections: of clients to each port; further ones are answered 503.
+        max_connections: of clients to each port, no more than half of the files that may be open; further ones are answered
+            503.
         max_workers: a further one is refused, in this file and on the control port.
         max_attempts: workers that one request is sent to before its error is passed on.
         max_claims: blocks that the index keeps, each counted once a rank and tier; the oldest go. Each

@@ -128,7 +128,9 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
     """Build every part and tie it to the others; what has to be closed is closed at the end."""
     async with AsyncExitStack() as stack:
         allowed, hops = reach(config), new_hops()
-        core = _core(config, allowed, stack)
+        num_files = raise_file_limit()
+        of_port = connection_limits(config, num_files)
+        core = _core(config, allowed, num_files, stack)
         registry, shelf = core.registry, core.shelf
         executor = stack.enter_context(ThreadPoolExecutor(_READER_THREADS, "read"))
         upstream, prober, route = await _callers(config, allowed, hops, stack)
@@ -142,7 +144,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         ticker = _ticker(core, pools, takeovers)
         keys = client_keys(config, time.monotonic())
         keys_from, certificates = key_file(config, keys), server_certificates(config)
-        guards = {port: ConnectionGuard(connection_limits(config)) for port in config.addresses()}
+        guards = {port: ConnectionGuard(of_port) for port in config.addresses()}
         hang_up = HangUp()
         watching = await stack.enter_async_context(
             open_watching(config.access_log, config.tracing, hang_up)
@@ -201,9 +203,9 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
         )
 
 
-def _core(config: RouterConfig, allowed: Reach, stack: AsyncExitStack) -> _Core:
+def _core(config: RouterConfig, allowed: Reach, num_files: int, stack: AsyncExitStack) -> _Core:
     """The brain, and what tells it of workers."""
-    index, intake, subscriber = _events(config, allowed, stack)
+    index, intake, subscriber = _events(config, allowed, num_files, stack)
     planner, queue = _planner(config, index), WaitingQueue(config.queue.limits())
     planner.bound(config.queue.capacity(), queue)
     memo, outages = TokenMemo(TableLimits(config.prompts.memo_bytes)), Outages()
@@ -268,13 +270,13 @@ def _ticker(core: _Core, pools: PoolSources, takeovers: PoolTakeovers) -> Ticker
 
 
 def _events(
-    config: RouterConfig, allowed: Reach, stack: AsyncExitStack
+    config: RouterConfig, allowed: Reach, num_files: int, stack: AsyncExitStack
 ) -> tuple[FleetIndex, Intake, EventSubscriber]:
     """From the event sockets to the index."""
     index = FleetIndex(IndexLimits(claims=config.limits.max_claims), config.storage.rules())
     backlog = Backlog(index)
     intake = Intake(backlog)
-    limits = SocketLimits(max_sockets=sockets_within(raise_file_limit()))
+    limits = SocketLimits(max_sockets=sockets_within(num_files))
     resolver = SystemResolver(limits.lookup_threads)
     stack.callback(resolver.close)
     subscriber = EventSubscriber(

@@ -1,11 +1,12 @@
 """The limit of open files is raised, and what it allows is worked out from it."""
 
+import logging
 import subprocess
 import sys
 
 import pytest
 
-from router.file_limit import sockets_within
+from router.file_limit import connections_within, sockets_within
 
 _CHILD = """
 import logging, resource, sys
@@ -50,3 +51,15 @@ def test_what_is_raised_already_stays() -> None:
 )
 def test_half_of_the_files_are_for_events(num_files: int, num_sockets: int) -> None:
     assert sockets_within(num_files) == num_sockets
+
+
+@pytest.mark.parametrize(
+    ("num_files", "wanted", "num_connections"),
+    [(0, 10, 1), (200, 16_384, 100), (20_000, 16_384, 10_000), (20_000, 64, 64), (1 << 20, 16_384, 16_384)],
+)  # fmt: skip
+def test_clients_leave_half_of_the_files_to_workers(
+    num_files: int, wanted: int, num_connections: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert connections_within(num_files, wanted) == num_connections
+    assert ("limits.max_connections" in caplog.text) is (num_connections < wanted)

@@ -4,9 +4,12 @@ Switches are shown by their names alone, as they take no value; what is chosen f
 help, where they are not broken in their middle.
 """
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import typer
@@ -22,6 +25,18 @@ class _Command(TyperCommand):
         parameters = super().get_params(ctx)
         _take_types_off(parameters)
         return parameters
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # its base is private
+        """Run it, with texts that are UTF-8: others can be sent nowhere. Names of files may be of any bytes."""
+        hints = {} if self.callback is None else get_type_hints(inspect.unwrap(self.callback))
+        for parameter in self.params:
+            name = str(parameter.name)
+            given = ctx.params.get(name)
+            texts = given if isinstance(given, list | tuple) else (given,)
+            if Path not in _parts(hints.get(name)) and not all(map(_is_utf8, texts)):
+                fault: Any = typer.BadParameter  # its base is private, as is a parameter's
+                raise fault("not UTF-8", ctx=ctx, param=parameter)
+        return super().invoke(ctx)
 
 
 class _Group(TyperGroup):
@@ -76,6 +91,10 @@ def plain_switches(app: typer.Typer) -> None:
     for group in app.registered_groups:
         if group.typer_instance is not None:
             plain_switches(group.typer_instance)
+
+
+def _is_utf8(value: object) -> bool:
+    return not (isinstance(value, str) and re.search("[\ud800-\udfff]", value))
 
 
 def _take_types_off(parameters: Iterable[object]) -> None:

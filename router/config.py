@@ -17,7 +17,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SecretStr,
     ValidationError,
     model_validator,
 )
@@ -30,6 +29,7 @@ from pydantic_settings import (
 
 from prompt import TokenizerChoice
 from router.access_log_config import AccessLogConfig
+from router.bearer_token import BearerToken
 from router.config_faults import FaultWords
 from router.config_sources import (
     ConfigError,
@@ -139,7 +139,7 @@ class BootstrapConfig(_Section):
     """
 
     siblings: Annotated[tuple[WorkerUrl, ...], NoDecode, BeforeValidator(listed)] = ()
-    token: SecretStr | None = None
+    token: BearerToken | None = None
     timeout_s: Seconds = 10.0
 
 
@@ -207,7 +207,7 @@ class RouterConfig(BaseSettings):
     port: Port = 8080
     control_host: str = "127.0.0.1"
     control_port: Port = 8081
-    control_token: SecretStr | None = None
+    control_token: BearerToken | None = None
     tls: ListenerTls | None = None
     control_tls: ListenerTls | None = None
     cors: Cors = Cors()
@@ -222,7 +222,7 @@ class RouterConfig(BaseSettings):
     keys_file: Path | None = None
     workers: Annotated[tuple[WorkerEntry, ...], NoDecode, BeforeValidator(listed)] = ()
     events: EventEndpoints | None = None
-    worker_token: SecretStr | None = None
+    worker_token: BearerToken | None = None
     reach: ReachConfig = ReachConfig()
     worker_tls: WorkerTls = WorkerTls()
     policy: PolicyName = PolicyName.COST
@@ -249,8 +249,6 @@ class RouterConfig(BaseSettings):
     def _consistent(self) -> "RouterConfig":
         if self.control_token is None and not is_loopback(self.control_host):
             raise ValueError("control_token: required where control_host is not a loopback address")
-        if self.control_token is not None and not self.control_token.get_secret_value():
-            raise ValueError("control_token: must not be empty")
         _refuse_shared(self.addresses())
         for model, directory in self.tokenizers.items():
             if not (directory / "tokenizer.json").is_file():

@@ -14,6 +14,7 @@ from kvroute.base_url import base_url
 from kvroute.doctor import EarTimes, Keys, RoundOptions, VisitOptions, examine, tables
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.running import refuse, run
+from kvroute.token_flags import ControlToken, WorkerToken
 from kvroute.usage_faults import flag_complaints
 from prompt import default_hub_cache
 from router.worker_entry import WorkerEntry
@@ -44,13 +45,8 @@ def doctor(
     probe: Annotated[
         bool, typer.Option("--probe", help="Send each worker two chats of one answer token.")
     ] = False,
-    token: Annotated[
-        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Token of the control port.")
-    ] = None,
-    worker_token: Annotated[
-        str | None,
-        typer.Option(envvar="KVROUTE_WORKER_TOKEN", help="Token that is sent to workers."),
-    ] = None,
+    token: ControlToken = None,
+    worker_token: WorkerToken = None,
     ca_file: Annotated[
         Path | None, typer.Option(help="Authorities of https URLs. [default: the system's]")
     ] = None,

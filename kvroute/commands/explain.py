@@ -18,6 +18,7 @@ from kvroute.fleet_notes import WORKER_NOTES, WorkerNote, absences, served
 from kvroute.output import JsonFile, console_beside, write_json
 from kvroute.refusal import refusal_words
 from kvroute.running import fail, refuse
+from kvroute.token_flags import ControlToken
 from loadgen import DecisionView
 from protocol.fault_words import first_fault
 from router.causes import cause_of
@@ -52,9 +53,7 @@ def explain(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to name with a prompt.")] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="KVROUTE_CONTROL_TOKEN", help="Token of the control port.")
-    ] = None,
+    token: ControlToken = None,
     json_file: JsonFile = None,
 ) -> None:
     """Show each candidate's blocks by tier, its load, its cost term by term, and what was chosen."""

@@ -30,6 +30,7 @@ from kvroute.tap import (
     worker_entry,
     worker_sources,
 )
+from kvroute.token_flags import WorkerToken
 from protocol import EventSource
 
 
@@ -71,12 +72,7 @@ def tap(
         Path | None,
         typer.Option(metavar="FILE", help="Write the frames, token ids among them, to a new FILE."),
     ] = None,
-    worker_token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="KVROUTE_WORKER_TOKEN", help="Token that is sent to the worker at the URL."
-        ),
-    ] = None,
+    worker_token: WorkerToken = None,
     json_file: JsonFile = None,
 ) -> None:
     """Show the live event stream of an engine, one line an event, until Ctrl-C.

@@ -269,7 +269,10 @@ class RouterCollector(Collector):
         yield from queue_metrics(self._sources.queue, loads)
         in_flight = [((one.rank.worker, str(one.rank.dp_rank)), one.in_flight) for one in loads]
         yield gauges(
-            "rank_in_flight", "Requests booked on a rank.", ("worker", "dp_rank"), in_flight
+            "rank_in_flight",
+            "Requests booked on a rank, those that wait for no room included.",
+            ("worker", "dp_rank"),
+            in_flight,
         )
 
 

@@ -52,7 +52,7 @@ class RankLoad:
         in_flight: requests dispatched and not finished.
         queued_prefill_tokens: uncached prompt tokens whose first answer token is still out.
         decode_requests: those of ``in_flight`` that are past their prefill.
-        max_in_flight: beyond which it is given none; None where there is no bound.
+        max_in_flight: of those that compute, beyond which it is given none; None where there is no bound.
     """
 
     rank: Rank
@@ -65,13 +65,16 @@ class RankLoad:
 class Lease:
     """One request's claim on a rank; made by `LoadBook.open`."""
 
-    __slots__ = ("book", "fall", "phase", "tokens", "work")
+    __slots__ = ("book", "fall", "phase", "takes_place", "tokens", "work")
 
-    def __init__(self, book: "LoadBook", tokens: int, work: int, fall: Fall | None) -> None:
+    def __init__(
+        self, book: "LoadBook", tokens: int, work: int, fall: Fall | None, *, takes_place: bool
+    ) -> None:
         self.book = book
         self.tokens = tokens
         self.work = work
         self.fall = fall
+        self.takes_place = takes_place
         self.phase = Phase.PREFILL
 
     def begin_decode(self) -> bool:
@@ -97,6 +100,8 @@ class Lease:
         self.begin_decode()
         self.phase = Phase.CLOSED
         self.book.in_flight -= 1
+        if not self.takes_place:
+            self.book.placeless -= 1
         return True
 
 
@@ -105,21 +110,38 @@ class LoadBook:
 
     Attributes:
         in_flight: open leases.
+        placeless: those of them that take no place of the rank's capacity.
         steady_tokens, steady_work: of the streamed ones in prefill.
         prefilling: number of leases in prefill, those whose weight has fallen to 0 included.
     """
 
-    __slots__ = ("_falling", "in_flight", "prefilling", "rank", "steady_tokens", "steady_work")
+    __slots__ = (
+        "_falling",
+        "in_flight",
+        "placeless",
+        "prefilling",
+        "rank",
+        "steady_tokens",
+        "steady_work",
+    )
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
         self.in_flight = 0
+        self.placeless = 0
         self.prefilling = 0
         self.steady_tokens = 0
         self.steady_work = 0
         self._falling: dict[Lease, Fall] = {}
 
-    def open(self, tokens: int, work: int, fall: Fall | None = None) -> Lease:
+    @property
+    def taken(self) -> int:
+        """Places of the rank's capacity that are taken."""
+        return self.in_flight - self.placeless
+
+    def open(
+        self, tokens: int, work: int, fall: Fall | None = None, *, takes_place: bool = True
+    ) -> Lease:
         """Book one request.
 
         Args:
@@ -127,9 +149,12 @@ class LoadBook:
             work: the same stretched by attention, in tokens at the short-prompt rate.
             fall: when the weight falls; None for a streamed request, which keeps it until
                 `Lease.begin_decode`.
+            takes_place: it counts towards the rank's capacity.
         """
-        lease = Lease(self, tokens, work, fall)
+        lease = Lease(self, tokens, work, fall, takes_place=takes_place)
         self.in_flight += 1
+        if not takes_place:
+            self.placeless += 1
         self.prefilling += 1
         if fall is None:
             self.steady_tokens += tokens
@@ -182,6 +207,7 @@ class LoadBook:
             state
         )
         assert self.in_flight == len(leases), state
+        assert self.placeless == sum(not lease.takes_place for lease in leases), self.placeless
         assert self.prefilling == len(waiting), state
         assert self.steady_tokens == sum(lease.tokens for lease in steady), state
         assert self.steady_work == sum(lease.work for lease in steady), state

@@ -9,7 +9,7 @@ from scoring.load import Fall, Lease
 from scoring.rank_pin import RankPin
 from scoring.ranking import Option
 from scoring.speeds import MIN_WORK_TOKENS, NoSample
-from scoring.weighing import TimedPrompt, Weighing
+from scoring.weighing import TimedPrompt, Weighing, takes_place
 from scoring.worker_table import RankRow
 
 
@@ -55,7 +55,12 @@ def open_plan(weighing: Weighing, option: Option, now: float) -> OpenPlan:
         starts_at = now + price.queue_ms / 1e3
         fall = Fall(starts_at, starts_at + price.prompt.ms / 1e3)
     prompt = price.prompt
-    lease = option.row.book.open(round(prompt.uncached_tokens), round(prompt.work), fall)
+    lease = option.row.book.open(
+        round(prompt.uncached_tokens),
+        round(prompt.work),
+        fall,
+        takes_place=takes_place(request),
+    )
     return OpenPlan(
         row=option.row,
         lease=lease,

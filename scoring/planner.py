@@ -180,7 +180,7 @@ class Planner:
             self._learn(plan, outcome, now)
         else:
             self._withdraw(plan)
-        if self._watch.is_waited_for:
+        if self._watch.is_waited_for and plan.lease.takes_place:
             self._watch.rank_freed(plan.row.rank)
 
     # -- the operator's side ----------------------------------------------------------------------
@@ -245,7 +245,8 @@ class Planner:
                 self._policy.ended(plan.row, plan.prompt)
                 self._withdraw(plan)
                 self._counters.expired += 1
-                self._watch.rank_freed(plan.row.rank)
+                if plan.lease.takes_place:
+                    self._watch.rank_freed(plan.row.rank)
 
     # -- questions --------------------------------------------------------------------------------
 

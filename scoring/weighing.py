@@ -24,7 +24,7 @@ Timer = Callable[[], int]
 """Nanoseconds of a clock that only moves forward; for ``timing_us`` alone, no decision reads it."""
 
 UNROUTED_API = "other"
-"""Of paths that mean no model: any worker will do. What is asked there of a worker's own waits for no room on it."""
+"""Of paths that mean no model: any worker will do."""
 
 
 class TimedPrompt(Prompt):
@@ -171,8 +171,7 @@ def _eligible(weighing: Weighing) -> list[RankRow]:
             eligible.append(row)
         else:
             weighing.excluded.append((row, reason))
-    computes = keeper is None or weighing.request.api != UNROUTED_API
-    if computes and weighing.resolution.is_bounded:
+    if weighing.resolution.is_bounded and takes_place(weighing.request):
         return _with_room(weighing, eligible)
     return eligible
 
@@ -181,11 +180,16 @@ def _with_room(weighing: Weighing, eligible: list[RankRow]) -> list[RankRow]:
     """Those that are not at their capacity; the others go to ``excluded``, and nothing else keeps them."""
     having: list[RankRow] = []
     for row in eligible:
-        if row.book.in_flight < row.entry.max_in_flight:
+        if row.book.taken < row.entry.max_in_flight:
             having.append(row)
         else:
             weighing.excluded.append((row, Exclusion.AT_CAPACITY))
     return having
+
+
+def takes_place(request: PlanRequest) -> bool:
+    """Whether a rank's capacity bounds the request: what is asked about what a worker keeps computes nothing."""
+    return request.keeper is None or request.api != UNROUTED_API
 
 
 def _blocked_for(entry: WorkerEntry, keeper: WorkerId) -> Exclusion | None:

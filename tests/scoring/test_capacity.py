@@ -178,6 +178,16 @@ def test_who_waits_is_told_of_each_request_that_ends() -> None:
     assert watch.freed == [first.rank, second.rank]
 
 
+def test_who_waits_is_not_told_of_the_end_of_what_took_no_place() -> None:
+    watch = Watch()
+    planner = bounded(1, watch)
+    about = request(api="other", model=None, keeper=WorkerId("a"))
+    planner.finish(planner.plan(about, 0.0).plan_id, COMPLETED, 0.0)
+    planner.plan(about, 0.0)
+    planner.tick(11.0)
+    assert not watch.freed
+
+
 def test_a_plan_that_nobody_finishes_frees_its_rank_in_the_end() -> None:
     watch = Watch()
     planner = bounded(1, watch)

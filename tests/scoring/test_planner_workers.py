@@ -13,6 +13,7 @@ from scoring.decision import Exclusion, RankName, Reason
 from scoring.planner import Planner
 from scoring.policies import PolicyName
 from tests.scoring.fleet import (
+    COMPLETED,
     TruthIndex,
     loads,
     planner_of,
@@ -211,3 +212,22 @@ def test_what_is_asked_about_kept_things_takes_no_room() -> None:
     about = request(None, model=None)._replace(api="other", keeper=WorkerId("a"))
     assert planner.explain(about, 0.0).chosen == RankName("a", 0)
     assert planner.explain(about._replace(keeper=None), 0.0).chosen is None
+
+
+def test_what_is_asked_about_kept_things_takes_no_place_from_what_computes() -> None:
+    planner = planner_of(TruthIndex())
+    planner.add_worker(spec("a", max_in_flight=1))
+    about = request(None, model=None)._replace(api="other", keeper=WorkerId("a"))
+    followed = [planner.plan(about, 0.0) for _ in range(3)]
+    planner.check()
+    computing = planner.plan(request(PROMPT), 0.0)
+    planner.check()
+    assert planner.rank_loads(0.0)[0].in_flight == 4
+    for plan in followed:
+        planner.finish(plan.plan_id, COMPLETED, 0.0)
+        planner.check()
+        assert planner.explain(request(PROMPT), 0.0).excluded == {Exclusion.AT_CAPACITY: 1}
+    planner.finish(computing.plan_id, COMPLETED, 0.0)
+    planner.check()
+    assert planner.rank_loads(0.0)[0].in_flight == 0
+    assert planner.explain(request(PROMPT), 0.0).chosen is not None

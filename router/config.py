@@ -60,6 +60,8 @@ from scoring import PolicyName
 __all__ = ["ConfigError", "RouterConfig", "WorkerEntry", "is_loopback", "load_config"]
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
+Host = Annotated[str, Field(min_length=1)]
+"""Empty it would mean every address, which nobody says by leaving something out."""
 
 
 class _Section(BaseModel):
@@ -203,15 +205,15 @@ class RouterConfig(BaseSettings):
         env_prefix="KVROUTE_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
-    host: str = "0.0.0.0"
+    host: Host = "0.0.0.0"
     port: Port = 8080
-    control_host: str = "127.0.0.1"
+    control_host: Host = "127.0.0.1"
     control_port: Port = 8081
     control_token: BearerToken | None = None
     tls: ListenerTls | None = None
     control_tls: ListenerTls | None = None
     cors: Cors = Cors()
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Host = "127.0.0.1"
     metrics_port: Port | None = None
     keys: Annotated[
         tuple[ClientKeyEntry, ...],

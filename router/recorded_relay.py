@@ -13,7 +13,9 @@ from router.relay import Relay, Sender
 from router.request_record import Attempt, RequestRecord
 from router.trace_context import new_span_id, with_trace
 from router.upstream import UpstreamAnswer, UpstreamError
+from router.waiting_queue import is_at_capacity
 from scoring.brain import Brain, NoCandidateError, Outcome, Plan, PlanRequest
+from scoring.decision import Decision
 
 
 def recorded(relay: Relay, record: RequestRecord) -> Relay:
@@ -41,8 +43,13 @@ class _Notes:
         record.asked = request._replace(tokens=None)
         if record.asked_at is None:
             record.asked_at = now
-        if record.waits_since is None:
-            record.waits_since = now
+
+    def not_planned(self, decision: Decision, asked_at: float) -> None:
+        """Nobody takes it; where somebody would, had they room, it waits from now on."""
+        record = self.record
+        record.unplanned = decision
+        if record.waits_since is None and is_at_capacity(decision):
+            record.waits_since = asked_at
 
     def planned(self, plan: Plan, asked_at: float) -> None:
         record = self.record
@@ -72,7 +79,7 @@ class _RecordedBrain:
         try:
             plan = self._brain.plan(request, now)
         except NoCandidateError as error:
-            self._notes.record.unplanned = error.decision
+            self._notes.not_planned(error.decision, now)
             raise
         self._notes.planned(plan, now)
         return plan

@@ -181,6 +181,8 @@ def test_a_variable_that_names_nothing_is_refused(name: str, message: str) -> No
         ({"engine": {"host_hit_weight": 0.8, "load_back_tokens_per_s": 1}}, "engine: "),
         ({"engine": {"storage_hit_weight": 1}}, "engine.storage_hit_weight: "),
         ({"control_host": "0.0.0.0"}, "control_token: required"),
+        ({"host": ""}, "host: "),
+        ({"metrics_host": ""}, "metrics_host: "),
         ({"control_host": "::", "control_token": ""}, "control_token: "),
         ({"log_level": "loud"}, "log_level: "),
         ({"tokenizers": {"m": "/nowhere"}}, "tokenizers.m: there is no tokenizer.json"),

@@ -165,6 +165,7 @@ async def test_what_is_refused_before_a_plan_is_remembered_too(
     assert (answer.status, record.status) == (status, status)
     assert (record.end, record.refusal, record.client) == (RequestEnd.REFUSED, error, client)
     assert record.attempts == []
+    assert record.all_waits() == []
     assert answer.values("x-request-id") == [record.request_id]
 
 
@@ -403,6 +404,7 @@ async def test_refusals_tell_their_error_in_both_places() -> None:
     assert json.loads(answer.body)["error"]["code"] == record.refusal == ErrorKind.NO_WORKER
     assert record.unplanned is not None
     assert record.decision is record.unplanned
+    assert record.all_waits() == [], "it did not wait, it was refused"
 
 
 @pytest.mark.parametrize("target", ["/v1/models", "/v1/models/unknown", "/health"])

@@ -27,6 +27,13 @@ class UnroutedReason(StrEnum):
     ENCODED_BODY = "encoded_body"
 
 
+class Bound(StrEnum):
+    """Of all requests together, at which one more is refused."""
+
+    IN_FLIGHT = "max_in_flight"
+    HELD_BYTES = "max_held_bytes"
+
+
 class Histogram:
     """Counts by bucket. ``counts`` has one entry more than ``bounds``: the rest."""
 
@@ -62,6 +69,7 @@ class DataCounters:
         retries_withheld: likewise, of attempts that were not repeated for want of budget.
         unrouted: requests on routed paths that were placed by load alone, by reason.
         asked: prompts that an engine was to tokenize: ``kept`` from before, ``asked`` for, ``failed`` of these.
+        overloaded: requests refused for want of room, by ``Bound``.
         approximate_prompts: requests placed by stand-ins for their tokens.
         cut_prompts: requests placed by what comes before their first image.
         ttft_s: from a request to the first byte of its answer.
@@ -81,7 +89,7 @@ class DataCounters:
         self.approximate_prompts = 0
         self.cut_prompts = 0
         self.body_too_large = 0
-        self.overloaded = 0
+        self.overloaded: Counter[str] = Counter()
         self.broken_streams = 0
         self.internal_errors = 0
         self.predicted_cached_tokens = 0

@@ -20,7 +20,7 @@ from router.body_room import SMALL_BYTES, BodyRoom, NoRoomError
 from router.client_head import BARE_MARK
 from router.client_keys import ClientKey
 from router.client_paths import is_for_clients
-from router.counters import DataCounters
+from router.counters import Bound, DataCounters
 from router.disconnect import ClientConnection, DisconnectWatch
 from router.errors import ErrorKind, FrontDoorError
 from router.everywhere import ask_everywhere, is_for_all
@@ -86,6 +86,7 @@ class DataApp:
     Attributes:
         counters: of what is served.
         limits: of one request, and of all.
+        room: for the bodies of all.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class DataApp:
         self.counters = counters
         self.limits = limits
         self._keepers = keepers
-        self._room = BodyRoom(limits.max_held_bytes)
+        self.room = BodyRoom(limits.max_held_bytes)
         self._new_ids = new_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,7 +230,7 @@ class DataApp:
                 relay = self._relay if record is None else recorded(self._relay, record)
                 await Exchange(relay, forward, answer).run()
         finally:
-            self._room.release(len(body))
+            self.room.release(len(body))
 
     async def _admit(
         self, head: RequestHead, receive: Receive, connection: ClientConnection, answer: Answer
@@ -243,7 +244,7 @@ class DataApp:
         if connection.is_surplus:
             raise _UnreadError(ErrorKind.TOO_MANY_CONNECTIONS, "too many connections are open")
         if counters.in_flight > limits.max_in_flight:
-            counters.overloaded += 1
+            counters.overloaded[Bound.IN_FLIGHT] += 1
             raise _UnreadError(ErrorKind.OVERLOADED, "too many requests are in flight")
         length = head.content_length or 0
         if length <= limits.max_body_bytes:
@@ -260,9 +261,9 @@ class DataApp:
 
     async def _read(self, receive: Receive) -> bytes:
         try:
-            return await read_body(receive, self.limits.max_body_bytes, self._room)
+            return await read_body(receive, self.limits.max_body_bytes, self.room)
         except NoRoomError as error:
-            self.counters.overloaded += 1
+            self.counters.overloaded[Bound.HELD_BYTES] += 1
             message = "the bodies of the requests in flight take all the room there is"
             raise _UnreadError(ErrorKind.OVERLOADED, message) from error
 

@@ -16,11 +16,12 @@ from indexer.fleet_index import FleetIndex
 from indexer.intake import Intake
 from indexer.subscriber import EventSubscriber
 from prompt import TokenMemo
+from router.body_room import BodyRoom
 from router.breaker import BreakerState
 from router.client_keys import ClientKeys
 from router.connections import ConnectionGuard
 from router.control_guard import Intruder
-from router.counters import DataCounters
+from router.counters import Bound, DataCounters
 from router.engine_counters import engine_reuse
 from router.index_metrics import index_readings
 from router.kept_metrics import kept_metrics
@@ -78,6 +79,7 @@ class MetricSources:
     retries: RetryBudget = field(default_factory=RetryBudget)
     queue: WaitingQueue = field(default_factory=WaitingQueue)
     watching: Watching = field(default_factory=Watching)
+    bodies: BodyRoom = field(default_factory=lambda: BodyRoom(0))
     intruders: Counter[Intruder] = field(default_factory=Counter)
 
 
@@ -149,6 +151,11 @@ class RouterCollector(Collector):
         )
         text = "Attempts that were not repeated, for the fleet's budget was spent."
         yield counter("retries_withheld", text, ("reason",), by_one(data.retries_withheld))
+        text = "Requests refused for want of room, by the bound that they met: 429."
+        met = {bound.value: data.overloaded[bound] for bound in Bound}
+        yield counter("overloaded", text, ("bound",), by_one(met))
+        text = "Of request bodies above 64 KiB that are held until their answers end."
+        yield gauge("held_body_bytes", text, self._sources.bodies.held_bytes)
         asked = {result: data.asked[result] for result in ("kept", "asked", "failed")}
         text = "Prompts that an engine was to tokenize: kept from before, asked for, and failed of these."
         yield counter("asked_prompts", text, ("result",), by_one(asked))
@@ -164,7 +171,6 @@ class RouterCollector(Collector):
                 data.approximate_prompts,
             ),
             ("body_too_large", "Requests refused for their size: 413.", data.body_too_large),
-            ("overloaded", "Requests refused for want of room: 429.", data.overloaded),
             ("broken_answers", "Answers that broke off after they had begun.", data.broken_streams),
             ("internal_errors", "Requests that failed inside the router.", data.internal_errors),
             (

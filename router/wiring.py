@@ -150,6 +150,8 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             open_watching(config.access_log, config.tracing, hang_up)
         )
         keepers = Keepers(MadeIds(), registry)
+        relay = _relay(config, core, upstream, hops)
+        data_app = DataApp(relay, reader, registry, core.counters, data_limits(config), keepers)
         metrics = MetricSources(
             core.counters,
             core.planner,
@@ -171,6 +173,7 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             upstream=upstream,
             retries=core.retries,
             queue=core.queue,
+            bodies=data_app.room,
         )
         control = ControlParts(
             fleet=FleetDebug(registry, core.index, core.intake, core.planner, shelf, pools=pools),
@@ -183,8 +186,6 @@ async def wired(config: RouterConfig) -> AsyncIterator[RouterParts]:
             reach=allowed,
             why_partial=prober.why_partial,
         )
-        relay = _relay(config, core, upstream, hops)
-        data_app = DataApp(relay, reader, registry, core.counters, data_limits(config), keepers)
         apps: dict[str, ASGIApp] = {
             "data": observed(
                 front_of(data_app, keys, config.cors), watching.observers, guards["data"]

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from router.body_room import SMALL_BYTES, BodyRoom, Held, NoRoomError
 from router.data_app import DataLimits
 from tests.router.front_door import WireAnswer, WireClient, ask, connect, front_door
+from tests.router.stub_engine import answer_chat, stub_engine
 from tests.router.stub_worker import Peer, answering, response, stub_worker
+from tests.router.whole_router import whole_router
 
 LARGE = b"x" * 200_000
 ROOM = DataLimits(max_held_bytes=500_000)
@@ -72,8 +74,33 @@ async def test_a_large_body_too_many_is_refused_and_small_ones_are_served(is_chu
         for _ in range(5):
             assert (await ask(door, "PUT", "/x", body=LARGE)).status == 200
         await door.settled()
-        assert door.counters.overloaded == 1
+        assert door.counters.overloaded == {"max_held_bytes": 1}
         assert len(worker.requests) == 8
+
+
+async def test_what_bodies_hold_and_which_bound_was_met_are_told() -> None:
+    async def holds(peer: Peer) -> None:
+        await release.wait()
+        await answer_chat(peer)
+
+    release = asyncio.Event()
+    limits = {"max_body_bytes": 120_000, "max_held_bytes": 150_000, "max_in_flight": 2}
+    async with stub_engine(script=holds) as engine, whole_router(engine, limits=limits) as router:
+        first = asyncio.ensure_future(router.ask(user="u" * 100_000))
+        found = await router.until(lambda now: now["held_body_bytes"] > 0)
+        assert 100_000 < found["held_body_bytes"] < 101_000
+        assert (await router.ask(user="u" * 100_000)).status_code == 429
+        second = asyncio.ensure_future(router.ask())
+        await router.until(lambda now: now["leases_open"] == 2)
+        assert (await router.ask()).status_code == 429
+        release.set()
+        assert [(await one).status_code for one in (first, second)] == [200, 200]
+        found = await router.settled()
+    assert found["held_body_bytes"] == 0
+    assert {key: found[key] for key in found if key.startswith("overloaded_total")} == {
+        "overloaded_total{bound=max_in_flight}": 1,
+        "overloaded_total{bound=max_held_bytes}": 1,
+    }
 
 
 async def test_bodies_that_never_come_whole_hold_nothing_for_long() -> None:

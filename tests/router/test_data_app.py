@@ -191,7 +191,7 @@ async def test_requests_beyond_the_limit_get_429_at_once() -> None:
             release.set()
             assert (await first.answer()).status == 200
         await door.settled()
-    assert door.counters.overloaded == 1
+    assert door.counters.overloaded == {"max_in_flight": 1}
     assert len(worker.requests) == 1
 
 

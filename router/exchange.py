@@ -243,8 +243,9 @@ class Exchange:
         """
         forward, queue = self._forward, self._relay.queue
         now, before_s = self._relay.clock(), self._waited_s
+        patience_s = wait_bound_s(forward.headers, queue.limits.timeout_s)
         if self._waits_until is None:
-            self._waits_until = now + wait_bound_s(forward.headers, queue.limits.timeout_s)
+            self._waits_until = now + patience_s
 
         def book(waited_s: float) -> Lease:
             self._waited_s = before_s + waited_s
@@ -257,6 +258,7 @@ class Exchange:
                 until=self._waits_until,
                 takers=lambda: self._relay.brain.takers(self._asked),
                 book=book,
+                is_patient=patience_s > 0,
             )
         )
 

@@ -47,12 +47,17 @@ class QueueRefusal(StrEnum):
 
     NO_QUEUE = "no_queue"
     NO_TIME = "no_time"  # it asked not to
+    TIME_OVER = "time_over"  # an earlier wait, before a fault, was as long as it may wait in all
     FULL = "full"
 
 
 _REFUSALS = {
     QueueRefusal.NO_QUEUE: (ErrorKind.AT_CAPACITY, "every worker that could serve this is full"),
     QueueRefusal.NO_TIME: (ErrorKind.AT_CAPACITY, "every worker that could serve this is full"),
+    QueueRefusal.TIME_OVER: (
+        ErrorKind.QUEUE_TIMEOUT,
+        "every worker that could serve this is full again, and it has waited for as long as it may",
+    ),
     QueueRefusal.FULL: (ErrorKind.QUEUE_FULL, "every worker is full, and so is the queue for them"),
 }
 
@@ -80,6 +85,7 @@ class Turn:
         until: when it gives up, monotonic seconds.
         takers: the ranks that may take it; asked again when the workers are others.
         book: plans it afresh, told how many seconds it has waited; raises what planning raises.
+        is_patient: it may wait at all; where not, that is why ``until`` is over.
     """
 
     priority: int
@@ -87,6 +93,7 @@ class Turn:
     until: float
     takers: Callable[[], frozenset[Rank]]
     book: Callable[[float], Lease]
+    is_patient: bool = True
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -200,7 +207,8 @@ class WaitingQueue:
         if not self.limits.max_queued:
             raise self._refusal(QueueRefusal.NO_QUEUE)
         if turn.until <= now:
-            raise self._refusal(QueueRefusal.NO_TIME)
+            why = QueueRefusal.TIME_OVER if turn.is_patient else QueueRefusal.NO_TIME
+            raise self._refusal(why)
         future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         place = _Place(
             turn.priority,

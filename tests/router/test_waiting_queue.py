@@ -43,7 +43,14 @@ class Scene:
         plan = self.brain.plan(PlanRequest(name, "chat", "m", None, 0.0), self.now)
         return Lease(self.brain, plan, lambda: self.now, self.listener)
 
-    def turn(self, name: str = "r", priority: int = 0, until: float = 1060.0) -> Turn:
+    def turn(
+        self,
+        name: str = "r",
+        priority: int = 0,
+        until: float = 1060.0,
+        *,
+        is_patient: bool = True,
+    ) -> Turn:
         request = PlanRequest(name, "chat", "m", None, 0.0)
         return Turn(
             priority,
@@ -51,6 +58,7 @@ class Scene:
             until,
             lambda: self.brain.takers(request),
             lambda _waited_s: self.book(name),
+            is_patient,
         )
 
     def waiting(self, name: str = "r", priority: int = 0) -> "asyncio.Task[Lease]":
@@ -158,6 +166,7 @@ async def test_many_places_are_given_in_turns_of_the_event_loop() -> None:
     [
         (QueueLimits(), 1060.0, ErrorKind.AT_CAPACITY, QueueRefusal.NO_QUEUE),
         (LIMITS, 1000.0, ErrorKind.AT_CAPACITY, QueueRefusal.NO_TIME),
+        (LIMITS, 999.0, ErrorKind.QUEUE_TIMEOUT, QueueRefusal.TIME_OVER),
         (QueueLimits(max_queued=1), 1060.0, ErrorKind.QUEUE_FULL, QueueRefusal.FULL),
     ],
 )
@@ -169,7 +178,9 @@ async def test_who_may_not_wait_is_told_why(
     others = [scene.waiting()] if limits.max_queued == 1 else []
     await rounds()
     with pytest.raises(FrontDoorError) as refusal:
-        await scene.queue.wait(scene.turn(until=until))
+        await scene.queue.wait(
+            scene.turn(until=until, is_patient=reason is not QueueRefusal.NO_TIME)
+        )
     assert (refusal.value.kind, refusal.value.status) == (kind, 429)
     assert scene.queue.refused == {reason: 1}
     for other in others:

@@ -1,4 +1,5 @@
-"""The entry point: from the first moment on, Ctrl-C and SIGTERM end the process without a traceback.
+"""The entry point: from the first moment on, Ctrl-C and SIGTERM end the process without a traceback, and no socket is
+taken for a standard stream.
 
 Until a command is imported there is nothing to give back, so the process is left on the spot; from then on
 what runs is unwound.
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_LAST_STANDARD = 2
 
 
 def main() -> None:
@@ -17,6 +19,7 @@ def main() -> None:
 
     Signals that the process was started to ignore stay ignored.
     """
+    _fill_closed_streams()
     heeded = [one for one in _NUMBERS if signal.getsignal(one) is not signal.SIG_IGN]
     for number in heeded:
         signal.signal(number, _leave_now)
@@ -30,6 +33,17 @@ def main() -> None:
     finally:
         for number in heeded:
             signal.signal(number, _leave_now)
+
+
+def _fill_closed_streams() -> None:
+    """Let no standard stream be closed: what is opened next would have its number, and be written to in its place.
+
+    Python's own ``sys.stdin``, ``sys.stdout``, ``sys.stderr`` stay None where they were closed.
+    """
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= _LAST_STANDARD:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
 
 
 def _leave_now(number: int, _: FrameType | None) -> NoReturn:

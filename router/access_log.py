@@ -156,15 +156,13 @@ async def open_access_log(
     """The log that is configured; None for none. It is written to its end when the context ends.
 
     Raises:
-        ConfigError: its file cannot be opened.
+        ConfigError: its file cannot be opened, or it goes to a standard output that is closed.
     """
     if config.format is LogFormat.OFF:
         yield None
         return
     try:
-        sink: Sink = (
-            StandardOutput(sys.stdout.fileno()) if config.file is None else LogFile(config.file)
-        )
+        sink: Sink = _standard_output() if config.file is None else LogFile(config.file)
     except OSError as error:
         where = "" if config.file is None else f" {config.file}"
         raise ConfigError(f"access_log.file:{where} cannot be opened: {cause_of(error)}") from error
@@ -174,3 +172,14 @@ async def open_access_log(
             yield log
     finally:
         await asyncio.to_thread(log.close)
+
+
+def _standard_output() -> StandardOutput:
+    """The process's own.
+
+    Raises:
+        ConfigError: it was started without one.
+    """
+    if sys.stdout is None:
+        raise ConfigError("access_log: it goes to standard output, which is closed")
+    return StandardOutput(sys.stdout.fileno())

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from router.client_keys import ClientKeys
-from router.connections import ConnectionLimits
+from router.connections import ConnectionEnd, ConnectionLimits
 from router.cors import Cors
 from router.data_app import DataLimits
 from router.errors import ErrorKind
@@ -167,6 +167,22 @@ async def test_what_is_refused_before_a_plan_is_remembered_too(
     assert record.attempts == []
     assert record.all_waits() == []
     assert answer.values("x-request-id") == [record.request_id]
+
+
+async def test_of_garbage_that_comes_in_one_piece_with_a_request_only_the_request_is_remembered() -> (
+    None
+):
+    kept = KeptRecords()
+    ok = answering(response(b"{}"))
+    async with stub_worker(ok) as worker, front_door(worker.url, observers=[kept]) as door:
+        async with connect(door.port) as client:
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+            client.writer.write(head % len(CHAT) + CHAT + b"\0 garbage\r\n\r\n")
+            assert (await client.answer()).status == 200
+            assert await client.reader.read() == b""
+        record = await kept.only()
+    assert (record.status, record.end) == (200, RequestEnd.COMPLETED)
+    assert door.guard.ended == {ConnectionEnd.MALFORMED: 1}
 
 
 async def test_a_full_brain_and_a_fault_within_are_told_apart() -> None:

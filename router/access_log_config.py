@@ -4,7 +4,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
+
+from router.config_section import Section
 
 
 class LogFormat(StrEnum):
@@ -20,7 +22,7 @@ def _unquoted(value: object) -> object:
     return LogFormat.OFF if value is False else value
 
 
-class AccessLogConfig(BaseModel):
+class AccessLogConfig(Section):
     """A line for each request to the data port, probes of `/health` and `/ready` apart. There is no prompt in it, no
     header, no credential, no query.
 
@@ -29,8 +31,6 @@ class AccessLogConfig(BaseModel):
         file: that is appended to; opened anew when it has been moved away, and at SIGHUP. By default lines go to
             standard output.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Annotated[LogFormat, BeforeValidator(_unquoted)] = LogFormat.OFF
     file: Path | None = None

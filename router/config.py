@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     model_validator,
@@ -31,6 +29,7 @@ from prompt import TokenizerChoice
 from router.access_log_config import AccessLogConfig
 from router.bearer_token import BearerToken
 from router.config_faults import FaultWords
+from router.config_section import Section
 from router.config_sources import (
     ConfigError,
     EnvironmentVariables,
@@ -64,11 +63,7 @@ Host = Annotated[str, Field(min_length=1)]
 """Empty it would mean every address, which nobody says by leaving something out."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Health(_Section):
+class Health(Section):
     """Probes of every worker's ``/health``. Requests that wait for a first byte of a worker which turns
     unhealthy are sent to another one.
 
@@ -88,7 +83,7 @@ class Health(_Section):
     refresh_s: Seconds = 30.0
 
 
-class BreakerConfig(_Section):
+class BreakerConfig(Section):
     """The circuit breaker of each worker. Where every worker that could take a request is kept from it by its
     breaker, one request may try the one that is tried again soonest, and a worker that could not be reached is tried
     again with its next good probe; each at most once in a 20th of the cool-down.
@@ -110,7 +105,7 @@ class BreakerConfig(_Section):
         return self
 
 
-class Ready(_Section):
+class Ready(Section):
     """What ``/ready`` waits for.
 
     Attributes:
@@ -130,7 +125,7 @@ def _listened_as(entry: WorkerEntry) -> str | None:
     return f"{events.listen} under {events.topic.rstrip('@')!r}"
 
 
-class BootstrapConfig(_Section):
+class BootstrapConfig(Section):
     """Routers of the same fleet, whose index this one takes over when it starts.
 
     Attributes:
@@ -145,7 +140,7 @@ class BootstrapConfig(_Section):
     timeout_s: Seconds = 10.0
 
 
-class Drain(_Section):
+class Drain(Section):
     """What SIGTERM does; a second signal cuts both waits short.
 
     Attributes:

@@ -9,11 +9,12 @@ Source: the Fetch standard, "HTTP extensions".
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from router.answer import Answer
+from router.config_section import Section
 from router.config_sources import listed
 from router.errors import ErrorKind, FrontDoorError
 from router.headers import RawHeader, header
@@ -26,7 +27,7 @@ _PREFIX = b"access-control-"
 _VARY = (b"vary", b"Origin")
 
 
-class Cors(BaseModel):
+class Cors(Section):
     """What browsers may do for pages of other origins. Credentials of browsers (cookies) are not taken; keys are.
 
     Attributes:
@@ -35,8 +36,6 @@ class Cors(BaseModel):
             its own answers let nobody in.
         max_age_s: that a browser may remember the answer to a preflight.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     origins: Annotated[
         tuple[Annotated[str, Field(pattern=_ORIGIN)], ...] | None, NoDecode, BeforeValidator(listed)

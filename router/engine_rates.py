@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from protocol import DEFAULT_ENGINE_MODEL, EngineModel
+from router.config_section import Section
 from scoring import RateName, with_hit_weights
 
 Rate = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0, lt=1)]
 
 
-class EngineRates(BaseModel):
+class EngineRates(Section):
     """Rates and hit weights that are known; what is left out is learned or has its default.
 
     A hit weight is the share of a block's prefill that a hit on the tier saves, and sets the tier's rate.
@@ -25,8 +26,6 @@ class EngineRates(BaseModel):
         host_hit_weight: in place of ``load_back_tokens_per_s``.
         storage_hit_weight: in place of ``fetch_tokens_per_s``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prefill_tokens_per_s: Rate | None = None
     attention_doubling_tokens: Rate | None = None

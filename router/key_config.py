@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from router.config_section import Section
 from router.priority import MAX_PRIORITY, PriorityRight
 
 MAX_KEYS = 1024
@@ -16,7 +17,7 @@ def _salt(value: SecretStr) -> SecretStr:
     return value
 
 
-class ClientKeyEntry(BaseModel):
+class ClientKeyEntry(Section):
     """A key that lets clients use the data port. With at least one of them, requests without a key are refused.
 
     Keys are drawn at random and long (`openssl rand -hex 32`), so that their plain SHA-256 gives nothing away: there is
@@ -38,8 +39,6 @@ class ClientKeyEntry(BaseModel):
             other requests' cache. At least 16 characters, drawn at random.
         is_forwarded: goes on to workers; for engines that ask for the same keys.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]

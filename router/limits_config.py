@@ -2,16 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from router.config_section import Section
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Limits(_Section):
+class Limits(Section):
     """How much the router takes on.
 
     Attributes:
@@ -41,7 +39,7 @@ class Limits(_Section):
         return self
 
 
-class Timeouts(_Section):
+class Timeouts(Section):
     """Seconds. Nothing bounds a live answer as a whole: ``idle_s`` bounds silence between its chunks.
 
     Attributes:

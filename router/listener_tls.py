@@ -4,14 +4,15 @@ import ssl
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, model_validator
 
+from router.config_section import Section
 from router.tls_identity import ReadableFile, identify, readable
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
-class ListenerTls(BaseModel):
+class ListenerTls(Section):
     """TLS of a port. Files are PEM. They are read again at SIGHUP, and within seconds of a change; a pair that does not fit
     is told in the log, and the one before it stays.
 
@@ -20,8 +21,6 @@ class ListenerTls(BaseModel):
         key_file: its key, without a passphrase; by default in the same file.
         min_version: the oldest TLS that is spoken.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cert_file: ReadableFile
     key_file: Annotated[Path, AfterValidator(readable)] | None = None

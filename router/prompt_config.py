@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from router.config_section import Section
 
 
-class PromptConfig(BaseModel):
+class PromptConfig(Section):
     """How prompts become tokens.
 
     Attributes:
@@ -21,8 +23,6 @@ class PromptConfig(BaseModel):
         sends_token_ids: put the tokens into chats for vLLM (`kv_transfer_params.prompt_token_ids`), so that it need
             not make them again. Only where every engine of the model made the same tokens when it was asked.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     memo_bytes: Annotated[int, Field(ge=0, le=1 << 40)] = 128 << 20
     hub_cache: Path | None = None

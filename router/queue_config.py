@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from router.config_section import Section
 from router.limits_config import Seconds
 from router.priority import MAX_PRIORITY, PriorityRight
 from router.waiting_queue import QueueLimits
@@ -11,7 +12,7 @@ from router.worker_entry import MAX_IN_FLIGHT
 from scoring.capacity import Capacity
 
 
-class QueueConfig(BaseModel):
+class QueueConfig(Section):
     """The bound of each rank, and the queue before them. Without a bound nobody waits.
 
     A request that finds every rank at its bound waits until one has room, the higher priority first, among equals the
@@ -27,8 +28,6 @@ class QueueConfig(BaseModel):
         timeout_s: that one waits at most; then it is answered 429.
         max_priority: that requests without a key may ask for; those with one have what it allows.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT)] | None = None
     engine_factor: Annotated[float, Field(gt=0, le=100)] | None = None

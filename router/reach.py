@@ -18,10 +18,11 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, IPvAnyNetwork
+from pydantic import BeforeValidator, Field, IPvAnyNetwork
 from pydantic_settings import NoDecode
 
 from protocol import EventSource
+from router.config_section import Section
 from router.config_sources import listed
 from router.dialer import Address
 from router.discovery import Discovered
@@ -46,7 +47,7 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(IPv6Network(one) if ":" in one else IPv4Network(one) for one in text.split())
 
 
-class ReachConfig(BaseModel):
+class ReachConfig(Section):
     """Where the router lets itself be sent by `POST /workers`, and by engines that name their event endpoints. What this
     configuration names, it may reach.
 
@@ -56,8 +57,6 @@ class ReachConfig(BaseModel):
             the other addresses of such services, multicast, and what is no address of a host.
         hosts: names that are looked up, `*` standing for any characters; any name by default.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     networks: _Networks = _networks(_PRIVATE)
     refused: _Networks = _networks(_REFUSED)

@@ -2,14 +2,13 @@
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from indexer.storage_rules import StorageRules
 from protocol import EventSource, PoolName, Rank, pool_source
+from router.config_section import Section
 from router.plain_text import MAX_TEXT, is_plain
 from router.worker_entry import EventEndpoint, StoragePoolName
-
-_STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def _topic(value: str) -> str:
@@ -18,7 +17,7 @@ def _topic(value: str) -> str:
     return value
 
 
-class PoolEvents(BaseModel):
+class PoolEvents(Section):
     """Where a storage pool publishes its events, as Mooncake's master does.
 
     Attributes:
@@ -26,8 +25,6 @@ class PoolEvents(BaseModel):
         replay_endpoint: likewise, where there is one; Mooncake's master has none.
         topic: as the publisher is told.
     """
-
-    model_config = _STRICT
 
     endpoint: EventEndpoint
     replay_endpoint: EventEndpoint | None = None
@@ -41,7 +38,7 @@ class PoolEvents(BaseModel):
         return self
 
 
-class PoolEntry(BaseModel):
+class PoolEntry(Section):
     """A storage pool that publishes events of its own.
 
     Attributes:
@@ -49,13 +46,11 @@ class PoolEntry(BaseModel):
         events: where it publishes.
     """
 
-    model_config = _STRICT
-
     name: StoragePoolName
     events: PoolEvents
 
 
-class StorageConfig(BaseModel):
+class StorageConfig(Section):
     """Storage that workers share.
 
     Attributes:
@@ -65,8 +60,6 @@ class StorageConfig(BaseModel):
         max_inferred: inferred blocks of one pool; at the bound the oldest go.
         pools: those that publish events of their own.
     """
-
-    model_config = _STRICT
 
     infer: bool = False
     inferred_ttl_s: Annotated[float, Field(gt=0, le=30 * 86_400)] = StorageRules().inferred_ttl_s

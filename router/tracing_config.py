@@ -2,10 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from router.config_section import Section
 
 
-class TracingConfig(BaseModel):
+class TracingConfig(Section):
     """OpenTelemetry traces over OTLP/HTTP, of which the extra `otel` is needed. What is not said here is taken from
     OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`,
     `OTEL_BSP_*` and the rest. `OTEL_SDK_DISABLED=true` turns it off.
@@ -18,8 +20,6 @@ class TracingConfig(BaseModel):
         sample_ratio: share of the traces that begin here which are recorded; those that a client began are recorded
             where it says so.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     enabled: bool = False
     endpoint: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$")] | None = None

@@ -4,9 +4,10 @@ import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from protocol import PoolName
+from router.config_section import Section
 from router.discovery import NamedEvents, is_endpoint
 from router.event_topics import topic_fault
 from router.plain_text import MAX_TEXT, is_host, is_plain
@@ -14,7 +15,6 @@ from router.plain_text import MAX_TEXT, is_host, is_plain
 MAX_URL = 2048
 MAX_IN_FLIGHT = 1_000_000
 _URL_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
-_STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def _worker_url(value: str) -> str:
@@ -62,7 +62,7 @@ def _topic(value: str) -> str:
 StoragePoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
-class EventEndpoints(BaseModel):
+class EventEndpoints(Section):
     """Where a worker publishes its events, for an engine whose routes do not tell (vLLM without
     `/kv_event_sources`), or that connects to the router instead of being connected to. One of `endpoint` and
     `listen` is given.
@@ -74,8 +74,6 @@ class EventEndpoints(BaseModel):
         replay_endpoint: `tcp://host:port` of rank 0, where the engine has one; `*` is the worker's own host.
         topic: as the engine is told; `{worker}`, `{host}`, `{port}` and `{model}` stand for the worker's own.
     """
-
-    model_config = _STRICT
 
     endpoint: EventEndpoint | None = None
     listen: EventEndpoint | None = None
@@ -96,7 +94,7 @@ class EventEndpoints(BaseModel):
         return NamedEvents(endpoint, self.replay_endpoint, self.topic, is_bound)
 
 
-class WorkerEntry(BaseModel):
+class WorkerEntry(Section):
     """One worker. A plain string stands for its URL.
 
     Attributes:
@@ -107,8 +105,6 @@ class WorkerEntry(BaseModel):
             there every one can fetch. For storage whose address the engine does not tell.
         max_in_flight: requests on each of its ranks at once, in place of `queue.max_in_flight`.
     """
-
-    model_config = _STRICT
 
     url: WorkerUrl
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,128}$")] | None = None

@@ -4,8 +4,9 @@ import ssl
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, model_validator
 
+from router.config_section import Section
 from router.tls_identity import ReadableFile, identify, readable
 
 
@@ -17,7 +18,7 @@ def _authorities(value: Path) -> Path:
     return value
 
 
-class WorkerTls(BaseModel):
+class WorkerTls(Section):
     """TLS to workers whose URL is `https`, of requests and of the router's own calls alike. Files are PEM,
     and read when the router starts.
 
@@ -29,8 +30,6 @@ class WorkerTls(BaseModel):
         verify: check workers' certificates. Without it anybody who can answer in a worker's place can read and
             answer its requests.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     ca_file: Annotated[Path, AfterValidator(_authorities)] | None = None
     cert_file: ReadableFile | None = None

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from prompt.errors import PromptModelError
+from prompt.file_stamp import Stamp, stamp_of
 
 DEFAULT_TEMPLATE = "default"
 TOOL_TEMPLATE = "tool_use"
@@ -34,9 +35,6 @@ _FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
-
-Stamp = tuple[tuple[int, int], ...]
-"""Time of change and size of each file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +72,9 @@ def read_model_files(directory: Path) -> ModelFiles:
     )
 
 
-def stamp_of(directory: Path) -> Stamp:
-    """What changes when one of the files does; a few looks at the disk."""
-    return tuple(map(_stamp, (directory / name for name in _FILES)))
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return -1, -1
-    return found.st_mtime_ns, found.st_size
+def stamp_of_model(directory: Path) -> Stamp:
+    """What changes when one of the files does."""
+    return stamp_of(directory / name for name in _FILES)
 
 
 def _read_object(path: Path) -> dict[str, object]:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prompt.errors import PromptModelError
+from prompt.file_stamp import Stamp
 from prompt.model import PromptModel
-from prompt.model_files import Stamp, stamp_of
+from prompt.model_files import stamp_of_model
 from prompt.token_memo import TokenMemo
 from prompt.tokenizer import TokenizerChoice
 
@@ -58,7 +59,7 @@ class PromptModels:
         if model_name not in known and len(known) >= MAX_NAMES:
             raise PromptModelError(f"{model_name}: more than {MAX_NAMES} model names")
         path = directory.resolve()
-        stamp = stamp_of(path)
+        stamp = stamp_of_model(path)
         try:
             model = self._loaded(path, stamp) or PromptModel.load(
                 path, tokenizer=self._tokenizer, memo=self._memo

@@ -11,19 +11,18 @@ where it could end: whoever writes one by renaming is safe from that.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
+from prompt.file_stamp import Stamp, stamp_of
 from router.causes import cause_of
 from router.hang_up import HangUp
 
 logger = logging.getLogger(__name__)
 
 CHECK_S = 5.0
-Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
-"""What changes with files."""
 
 
 class Reload(StrEnum):
@@ -94,18 +93,6 @@ class FileWatch:
             return False
         self._hung_up.clear()
         return True
-
-
-def stamp_of(files: Iterable[Path]) -> Stamp:
-    """What changes with the files; nothing of one that is missing."""
-    found = []
-    for path in files:
-        try:
-            told = path.stat()
-        except OSError:
-            continue
-        found.append((told.st_mtime_ns, told.st_ino, told.st_size))
-    return tuple(found)
 
 
 async def _look(name: str, one: Reloaded, *, only_if_changed: bool) -> None:

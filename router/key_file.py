@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from prompt.file_stamp import stamp_of
 from protocol.fault_words import first_fault
 from router.client_keys import ClientKeys
 from router.config_sources import ConfigError, load_yaml
-from router.file_watch import Reload, stamp_of
+from router.file_watch import Reload
 from router.key_config import MAX_KEYS, ClientKeyEntry
 
 logger = logging.getLogger(__name__)

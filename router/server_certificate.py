@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from router.file_watch import Reload, stamp_of
+from prompt.file_stamp import stamp_of
+from router.file_watch import Reload
 from router.listener_tls import ListenerTls
 
 

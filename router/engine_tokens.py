@@ -27,7 +27,8 @@ from prompt import (
 )
 from protocol import TokenBytes
 from router.counters import DataCounters
-from router.tokenize_route import SHORT_BYTES, TokenizeError, Told
+from router.short_work import SHORT_BYTES
+from router.tokenize_route import TokenizeError, Told
 
 _MAX_ASKED = 64
 _MAX_KEPT_BYTES = 32 << 20

@@ -28,9 +28,9 @@ from router.engine_tokens import EngineTokens
 from router.errors import ErrorKind, FrontDoorError
 from router.form_model import form_model
 from router.headers import RequestHead
+from router.short_work import SHORT_BYTES
 from router.token_ids_field import with_token_ids
 
-INLINE_BYTES = 16 * 1024
 _Given = TypeVarTuple("_Given")
 _Made = TypeVar("_Made")
 
@@ -146,7 +146,7 @@ class PromptReader:
         Raises:
             FrontDoorError: the body of a routed API is no JSON object.
         """
-        if len(body) <= INLINE_BYTES:
+        if len(body) <= SHORT_BYTES:
             found = self.read_now(api, body)
         else:
             loop = asyncio.get_running_loop()
@@ -165,7 +165,7 @@ class PromptReader:
         Args:
             size_bytes: of the body that it goes through.
         """
-        if size_bytes <= INLINE_BYTES:
+        if size_bytes <= SHORT_BYTES:
             return work(*given)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, work, *given)

@@ -11,11 +11,10 @@ from protocol import TokenBytes, TokenRangeError, pack_tokens
 from router.dialer import Dialer
 from router.headers import RawHeader
 from router.hops import LOOP_STATUS, Hops
+from router.short_work import SHORT_BYTES
 from router.upstream import Upstream, UpstreamError, UpstreamTimeouts, open_upstream
 
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
-SHORT_BYTES = 16 * 1024
-"""What is longer is written and read in a thread, so that no stream waits for it."""
 _NO_SUCH_ROUTE = frozenset({404, 405, 501, LOOP_STATUS})
 
 

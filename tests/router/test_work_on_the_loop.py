@@ -18,8 +18,9 @@ from router.counters import DataCounters
 from router.engine_tokens import EngineTokens
 from router.headers import read_request_head
 from router.hops import Hops
-from router.prompt_reader import INLINE_BYTES, PromptReader
+from router.prompt_reader import PromptReader
 from router.shelf import PromptShelf
+from router.short_work import SHORT_BYTES
 from router.tokenize_route import open_tokenize_route
 from tests.router.front_door import WireClient, ask, connect, front_door
 from tests.router.stub_engine import stub_engine
@@ -39,7 +40,7 @@ from tests.router.turns import counted_turns, threads_of
 
 OK = answering(response(b"{}"))
 HEAD = read_request_head([(b"content-type", b"application/json")])
-LONG = "x" * (4 * INLINE_BYTES)
+LONG = "x" * (4 * SHORT_BYTES)
 SIZES = pytest.mark.parametrize(("text", "is_off_loop"), [("hi", False), (LONG, True)])
 
 

@@ -293,10 +293,6 @@ class Planner:
         """Every name that a request may use: models, aliases and adapters, sorted."""
         return self._table.served_names()
 
-    def model_of(self, name: str | None) -> str | None:
-        """The model that a request's model name means; None where nobody serves it."""
-        return self._table.resolve(name).model
-
     def counters(self) -> PlannerCounters:
         """A snapshot of the counters."""
         self._counters.open_plans = len(self._open)

@@ -1,16 +1,19 @@
 """Fleets that fail as a whole: what they are sent is bounded, and what clients get is the workers' own answer."""
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 
 import pytest
 
+from router.retry_budget import WINDOW_S
 from tests.router.failing_workers import close_at_once, garbage, reset_at_once
 from tests.router.stub_engine import answer_chat, stub_engine
 from tests.router.stub_worker import Peer, Script, answering, response
 from tests.router.whole_router import total, whole_router
 
 NUM_REQUESTS = 50
+FLOOR = 3
 NEVER_OPENS = {"num_faults": 1_000}
 
 
@@ -32,20 +35,32 @@ async def test_a_fleet_that_fails_is_not_sent_a_multiple_of_its_load(
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(stub_engine(script=script)) for _ in range(3)]
         router = await stack.enter_async_context(
-            whole_router(*engines, breaker=NEVER_OPENS, retries={"share": 0.2, "floor": 3})
+            whole_router(*engines, breaker=NEVER_OPENS, retries={"share": 0.2, "floor": FLOOR})
         )
+        began_at = time.monotonic()
         if at_once:
             answers = await asyncio.gather(*(router.ask() for _ in range(NUM_REQUESTS)))
         else:
             answers = [await router.ask() for _ in range(NUM_REQUESTS)]
         metrics = await router.settled()
+        num_windows = 1 + (int(time.monotonic()) - int(began_at)) // WINDOW_S
     num_sent = sum(engine.num_served for engine in engines)
     assert {answer.status_code for answer in answers} == {status}
-    assert num_sent == NUM_REQUESTS + 3 + NUM_REQUESTS // 5
+    assert num_sent - NUM_REQUESTS in may_be_repeated(num_windows)
     assert total(metrics, "retries_total") == num_sent - NUM_REQUESTS
     assert total(metrics, "attempts_total") == num_sent
-    assert total(metrics, "retries_withheld_total") > 0
-    assert metrics["retry_budget_left"] < 1
+    if num_windows == 1:
+        assert total(metrics, "retries_withheld_total") > 0
+        assert metrics["retry_budget_left"] < 1
+
+
+def may_be_repeated(num_windows: int) -> range:
+    """How many attempts, over so many windows of the budget: what one allows and no less, or where the machine is slow the
+    floor of each, and a share of the requests that began in it or in the one before."""
+    share = NUM_REQUESTS // 5
+    if num_windows == 1:
+        return range(FLOOR + share, FLOOR + share + 1)
+    return range(FLOOR, num_windows * FLOOR + 2 * share + 1)
 
 
 async def test_without_a_budget_nothing_is_repeated() -> None:

@@ -20,7 +20,6 @@ Source: RFC 9112 §6.3, §9.3 to §9.6, §9.8.
 """
 
 import asyncio
-from functools import partial
 from typing import Protocol
 
 import httptools
@@ -28,6 +27,7 @@ import httptools
 from router.answer_framing import CODING, declares_body, is_unframed
 from router.close_notify import is_encrypted, is_told
 from router.headers import BODILESS, RawHeader, is_sendable, num_bytes
+from router.large_body import WRITE_BYTES, LargeBody
 from router.last_words import last_words
 from router.upstream_answer import (
     HIGH_WATER_BYTES,
@@ -41,7 +41,6 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_FIELDS = 512
 MAX_INTERIM = 16
 JOINED_BYTES = 16 * 1024  # up to here head and body are copied into one buffer
-WRITE_BYTES = 256 * 1024  # of a larger body, handed to the transport at once
 STALE_S = 1.0  # after a request: a connection that breaks later was not closed while it idled
 NEVER = float("inf")
 _VERSIONS = frozenset({"1.1", "1.0"})
@@ -85,13 +84,13 @@ class UpstreamConnection(asyncio.Protocol):
         "_is_plain",
         "_is_reading_paused",
         "_is_writing_paused",
+        "_large_body",
         "_loop",
         "_may_be_kept",
         "_num_interim",
         "_parser",
         "_timeouts",
         "_transport",
-        "_unsent",
         "due",
     )
     _transport: asyncio.Transport
@@ -105,7 +104,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer: UpstreamAnswer | None = None
         self._headers: list[RawHeader] = []
-        self._unsent: memoryview | None = None
+        self._large_body: LargeBody | None = None  # the last one, perhaps on its way
         self._asked_at = 0.0
         self._fruitless_bytes = 0  # read since the request, or a piece of the body, was complete
         self._interim_bytes = 0
@@ -151,8 +150,10 @@ class UpstreamConnection(asyncio.Protocol):
         elif len(body) <= WRITE_BYTES:
             self._transport.writelines((head, body))
         else:
-            self._unsent = memoryview(body)
-            self._write_on(head)
+            self._large_body = LargeBody(
+                self._transport, self._loop, body, is_paused=self._is_writing_paused
+            )
+            self._large_body.write_on(head)
         return answer
 
     # Of the answer
@@ -179,7 +180,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """At once, if it was made."""
-        self._unsent = None
+        self._large_body = None
         if self._is_made:
             self._transport.abort()
 
@@ -188,9 +189,8 @@ class UpstreamConnection(asyncio.Protocol):
         if self._answer is None:
             self.close()
         elif self._answer.is_awaited:
-            self._fail(
-                Fault.TIMEOUT, "no answer in time" if self._is_in_head else "silent for too long"
-            )
+            detail = "no answer in time" if self._is_in_head else "silent for too long"
+            self._fail(Fault.TIMEOUT, detail)
 
     # The transport
 
@@ -237,7 +237,7 @@ class UpstreamConnection(asyncio.Protocol):
         """It is closed. An answer may have come before the reset that a write met."""
         if exc is not None and self._answer is not None and (rest := last_words(self._transport)):
             self.data_received(rest)
-        self._unsent = None
+        self._large_body = None
         self._home.lost(self)
         self._end(exc, is_told=not is_encrypted(self._transport))
         del self._parser  # which holds this connection
@@ -245,11 +245,14 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The worker reads too slowly."""
         self._is_writing_paused = True
+        if self._large_body is not None:
+            self._large_body.pause()
 
     def resume_writing(self) -> None:
         """It has caught up."""
         self._is_writing_paused = False
-        self._write_on()
+        if self._large_body is not None:
+            self._large_body.resume()
 
     # The parser
 
@@ -360,7 +363,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _has_sent_all(self) -> bool:
         """Is the request on its way, and the connection open?"""
-        is_open = self._unsent is None and not self._transport.is_closing()
+        has_more = self._large_body is not None and not self._large_body.is_sent
+        is_open = not has_more and not self._transport.is_closing()
         return is_open and not self._transport.get_write_buffer_size()
 
     def _end(self, exc: Exception | None, *, is_told: bool) -> None:
@@ -393,16 +397,3 @@ class UpstreamConnection(asyncio.Protocol):
         if self._fruitless_bytes or not self._is_in_head:
             return False
         return self._loop.time() - self._asked_at <= STALE_S
-
-    def _write_on(self, head: bytes = b"") -> None:
-        """Hand over more of a large body. Over TLS, which has no `last_words`, what the worker says is read before each
-        further piece: a write that meets a reset would lose it."""
-        transport = self._transport
-        while self._unsent and not self._is_writing_paused and not transport.is_closing():
-            piece, rest = self._unsent[:WRITE_BYTES], self._unsent[WRITE_BYTES:]
-            self._unsent = rest if len(rest) else None
-            transport.writelines((head, piece))
-            head = b""
-            if is_encrypted(transport):
-                self._loop.call_soon(partial(self._loop.call_soon, self._write_on))
-                return

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.large_body import WRITE_BYTES
 from router.upstream import Fault, UpstreamError
 from router.upstream_answer import HIGH_WATER_BYTES
-from router.upstream_connection import STALE_S, WRITE_BYTES
+from router.upstream_connection import STALE_S
 from tests.router.upstream_cases import BAD, CHUNKED, GOOD, HEAD, OK, Good
 from tests.router.upstream_line import Line, Seen, seen
 

@@ -1,32 +1,20 @@
 """Whole examinations of engines in this process: what is asked, how long it takes, what comes of it."""
 
-import asyncio
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kvroute.doctor import (
-    Check,
-    EarTimes,
-    Examination,
-    Keys,
-    RoundOptions,
     Status,
-    VisitOptions,
-    examine,
 )
-from kvroute.tap import worker_entry
-from prompt import BUNDLED_MODEL_NAME, PromptModel, bundled_model_dir, view_request
-from prompt.tokenizer import unpack_tokens
-from prompt.view import Api
+from prompt import bundled_model_dir
 from protocol import AllBlocksCleared, EventBatch, LiveMessage, encode_batch, live_frames
 from tests.indexer.loopback import Changes, LoopbackPublisher
 from tests.kvroute.command import kvroute
+from tests.kvroute.examined import OPTIONS, info, kv_events, look, of, tokenizes
 from tests.router.stub_engine import (
     StubEngine,
     StubPublisher,
@@ -35,41 +23,6 @@ from tests.router.stub_engine import (
     until,
 )
 from tests.router.stub_worker import Peer, Script, response, stub_worker
-
-OPTIONS = RoundOptions(
-    VisitOptions(times=EarTimes(connect_s=0.5, replay_s=1.0, listen_s=0.0), rest_s=0.3)
-)
-MODEL = PromptModel.load(bundled_model_dir(), name=BUNDLED_MODEL_NAME)
-
-
-async def look(*urls: str, options: RoundOptions = OPTIONS) -> Examination:
-    async with asyncio.timeout(30.0):
-        return await examine([worker_entry(url) for url in urls], options)
-
-
-def of(found: Examination, index: int = 0) -> dict[str, Check]:
-    """The worst check of each name of one worker."""
-    worst: dict[str, Check] = {}
-    for one in found.workers[index].checks:
-        before = worst.get(one.name)
-        if before is None or list(Status).index(one.status) > list(Status).index(before.status):
-            worst[one.name] = one
-    return worst
-
-
-def tokenizes(*, shift: int = 0) -> Script:
-    """Answers ``/tokenize`` as the bundled model does, ``shift`` further on; refuses anything else."""
-
-    async def script(peer: Peer) -> None:
-        if peer.request.target != "/tokenize":
-            await peer.send(response(b"{}", status=500))
-            return
-        api = Api.CHAT if b'"messages"' in peer.request.body else Api.COMPLETIONS
-        tokens = unpack_tokens(MODEL.prompt_tokens(view_request(api, peer.request.body)).tokens)
-        body = {"tokens": [token + shift for token in tokens], "count": len(tokens)}
-        await peer.send(response(json.dumps(body).encode()))
-
-    return script
 
 
 def methods(engine: StubEngine) -> set[tuple[str, str]]:
@@ -162,14 +115,6 @@ async def test_without_a_tokenizer_or_a_route_nothing_is_compared() -> None:
     assert no_route["parity"].status is Status.UNCHECKED
 
 
-def kv_events(port: int, **changes: object) -> dict[str, object]:
-    events: dict[str, object] = {
-        "publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": port,
-        "topic": "", "block_size": 4, "dp_size": 1,
-    }  # fmt: skip
-    return events | changes
-
-
 async def test_closed_event_ports_are_named_with_their_reason() -> None:
     events = kv_events(9, replay_endpoint_port_base=10)
     async with stub_engine(kv_events=events) as engine:
@@ -196,12 +141,6 @@ async def test_only_the_ranks_that_cannot_be_reached_are_accused() -> None:
         checks = of(await look(engine.url))
     assert checks["ranks"].status is Status.FAULT
     assert checks["ranks"].text.startswith("rank 1: ")
-
-
-def info(engine: StubEngine) -> dict[str, Any]:
-    page = engine.pages["/server_info"]
-    assert isinstance(page, Mapping)
-    return dict(page)
 
 
 async def test_a_hanging_worker_is_bounded_and_delays_no_other() -> None:
@@ -259,85 +198,6 @@ async def test_nobody_there() -> None:
     check = of(await look("http://127.0.0.1:9"))["reachable"]
     assert check.status is Status.FAULT
     assert "connection refused" in check.text
-
-
-def control_port(workers: list[dict[str, object]], findings: list[dict[str, object]]) -> Script:
-    pages: dict[str, object] = {"/debug/workers": workers, "/debug/findings": findings}
-
-    async def serve(peer: Peer) -> None:
-        if peer.request.values("authorization") != ["Bearer secret"]:
-            detail = {"detail": "the control token is missing or wrong"}
-            await peer.send(response(json.dumps(detail).encode(), status=401))
-            return
-        await peer.send(response(json.dumps(pages[peer.request.target]).encode()))
-
-    return serve
-
-
-async def test_a_router_stands_for_its_workers_and_tells_what_it_misses() -> None:
-    async with stub_engine() as engine:
-        listed: list[dict[str, object]] = [
-            {"worker": "blue", "url": engine.url, "state": "serving", "ranks": [{"dp_rank": 0, "trust": "none"}]},
-            {"worker": "gone", "url": "http://127.0.0.1:9", "state": "pending", "error": "refused"},
-        ]  # fmt: skip
-        finding: dict[str, object] = {
-            "kind": "events_missing",
-            "ranks": [{"worker": "blue", "dp_rank": 0}],
-            "advice": "Start the engine with KV events on.",
-        }
-        async with stub_worker(control_port(listed, [finding])) as router:
-            keys = replace(OPTIONS, keys=Keys(control="secret"))
-            found = await look(router.url, engine.url, options=keys)
-            locked = await look(router.url)
-    assert [one.name for one in found.workers] == ["blue", "gone"]
-    (report,) = found.routers
-    texts = " ".join(f"{one.text} {one.change}" for one in report.checks)
-    assert "gone is pending: refused" in texts
-    assert "finding events_missing on blue/0 Start the engine" in texts
-    assert "trust of ranks: none 1" in texts
-    assert not any(request.values("authorization") for request in engine.worker.requests)
-    ((only,),) = [one.checks for one in locked.routers]
-    assert "--token" in only.change
-    assert not locked.workers
-
-
-async def test_endpoints_that_only_the_router_knows_are_looked_at() -> None:
-    async with stub_publisher() as publisher, stub_engine() as engine:
-        stream = {"endpoint": f"tcp://127.0.0.1:{publisher.port}", "replay_endpoint": None}
-        ranks = [{"dp_rank": 0, "trust": "exact", "stream": stream}]
-        listed: list[dict[str, object]] = [
-            {"worker": "w", "url": engine.url, "state": "serving", "ranks": ranks}
-        ]
-        async with stub_worker(control_port(listed, [])) as router:
-            found = await look(router.url, options=replace(OPTIONS, keys=Keys(control="secret")))
-    assert of(found)["events"].status is Status.OK
-    assert of(found)["ranks"].status is Status.OK
-
-
-@pytest.mark.parametrize("tells", [True, False])
-async def test_engines_that_connect_to_their_router_are_no_fault(*, tells: bool) -> None:
-    async with stub_worker(tokenizes()) as listener:
-        events = kv_events(listener.port, endpoint_host="127.0.0.1") if tells else None
-        async with stub_engine(kv_events=events) as one, stub_engine(kv_events=events) as other:
-            stream = {
-                "endpoint": f"tcp://127.0.0.1:{listener.port}",
-                "replay_endpoint": None,
-                "is_bound": True,
-            }
-            ranks = [{"dp_rank": 0, "trust": "exact", "stream": stream}]
-            listed: list[dict[str, object]] = [
-                {"worker": name, "url": engine.url, "state": "serving", "ranks": ranks}
-                for name, engine in (("one", one), ("other", other))
-            ]
-            async with stub_worker(control_port(listed, [])) as router:
-                visit = replace(OPTIONS.visit, nonce="n")
-                keys = replace(OPTIONS, visit=visit, keys=Keys(control="secret"))
-                found = await look(router.url, options=keys)
-    assert listener.num_accepts == 0
-    assert found.num_faults == 0, list(found.checks)
-    assert of(found)["events"].status is Status.UNCHECKED
-    assert "the router listens there" in of(found)["events"].text
-    assert of(found)["probe"].status is Status.OK
 
 
 async def test_a_probe_of_several_ranks_goes_to_one_of_them() -> None:

@@ -1,4 +1,4 @@
-"""What is remembered of requests: one id, how they ended, what went by; and nothing where nobody asks."""
+"""What is remembered of requests: how they ended, what went by; and nothing where nobody asks."""
 
 import asyncio
 import json
@@ -11,7 +11,6 @@ from router.connections import ConnectionEnd, ConnectionLimits
 from router.cors import Cors
 from router.data_app import DataLimits
 from router.errors import ErrorKind
-from router.headers import MAX_REQUEST_ID
 from router.key_config import ClientKeyEntry
 from router.request_record import RequestEnd
 from router.upstream import UpstreamTimeouts
@@ -33,6 +32,8 @@ from tests.router.stub_worker import (
 
 USAGE = b'{"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":64},"completion_tokens":7}}'
 STREAM = SSE_HEAD + chunk(b"data: " + USAGE + b"\n\n") + LAST_CHUNK
+
+
 CHAT = b'{"model":"m","messages":[],"stream":true}'
 
 
@@ -303,73 +304,6 @@ async def test_own_routes_are_remembered_and_probes_are_not() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("sent", "is_kept"),
-    [
-        ([], False),
-        ([""], False),
-        (["abc-1"], True),
-        (["a" * MAX_REQUEST_ID], True),
-        (["a" * (MAX_REQUEST_ID + 1)], False),
-        (["a" * 60_000], False),
-        (["a b"], False),
-        (["a\tb"], False),
-        (["\xe9"], False),
-        (["one", "two"], True),
-        (["one", "t w o"], False),
-    ],
-)
-@pytest.mark.parametrize("is_observed", [True, False])
-async def test_one_id_for_the_client_the_worker_the_brain_and_the_record(
-    sent: list[str], is_kept: bool, is_observed: bool
-) -> None:
-    kept = KeptRecords()
-    async with (
-        stub_worker(OK) as worker,
-        front_door(worker.url, observers=[kept] if is_observed else []) as door,
-    ):
-        answer = await ask(door, headers=[("x-request-id", one) for one in sent])
-        await door.settled()
-    (request_id,) = answer.values("x-request-id")
-    assert worker.requests[0].values("x-request-id") == [request_id]
-    assert [one.request_id for one in door.brain.requests] == [request_id]
-    assert [one.request_id for one in kept.ended_records] == [request_id] * is_observed
-    assert (request_id in sent) is is_kept
-    assert 0 < len(request_id) <= MAX_REQUEST_ID
-
-
-async def test_one_id_each_for_requests_whose_heads_are_alike() -> None:
-    kept = KeptRecords()
-    async with (
-        stub_worker(OK) as worker,
-        front_door(worker.url, observers=[kept]) as door,
-        connect(door.port) as client,
-    ):
-        answered = []
-        for _ in range(3):
-            await client.send("POST", "/v1/chat/completions", body=CHAT)
-            answered += (await client.answer()).values("x-request-id")
-        await door.settled()
-    assert len(set(answered)) == 3
-    assert [one.values("x-request-id") for one in worker.requests] == [[one] for one in answered]
-    assert [one.request_id for one in kept.ended_records] == answered
-
-
-async def test_one_id_for_all_attempts() -> None:
-    kept = KeptRecords()
-    async with (
-        stub_worker(reset_at_once) as bad,
-        stub_worker(OK) as good,
-        front_door(bad.url, good.url, observers=[kept]) as door,
-    ):
-        answer = await ask(door)
-        record = await kept.only()
-    ids = {one.values("x-request-id")[0] for one in (*bad.requests, *good.requests)}
-    assert ids == {record.request_id} == set(answer.values("x-request-id"))
-    assert {one.request_id for one in door.brain.requests} == ids
-    assert {one.plan.decision.request_id for one in record.attempts} == ids
-
-
 async def test_trace_headers_pass_unchanged_where_nothing_traces() -> None:
     sent = [("traceparent", "anything at all"), ("tracestate", "a=1"), ("baggage", "k=v")]
     for observers in ([], [KeptRecords()]):
@@ -421,14 +355,3 @@ async def test_refusals_tell_their_error_in_both_places() -> None:
     assert record.unplanned is not None
     assert record.decision is record.unplanned
     assert record.all_waits() == [], "it did not wait, it was refused"
-
-
-@pytest.mark.parametrize("target", ["/v1/models", "/v1/models/unknown", "/health"])
-@pytest.mark.parametrize("sent", [[], [("x-request-id", "abc")], [("x-request-id", "a b")]])
-async def test_own_answers_have_an_id_too(target: str, sent: list[tuple[str, str]]) -> None:
-    kept = KeptRecords()
-    async with front_door(observers=[kept]) as door:
-        answer = await ask(door, "GET", target, sent, body=None)
-    (request_id,) = answer.values("x-request-id")
-    assert (request_id == "abc") is (("x-request-id", "abc") in sent)
-    assert {one.request_id for one in kept.ended_records} <= {request_id}

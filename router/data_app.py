@@ -157,7 +157,7 @@ class DataApp:
         request_id = head.request_id or next(self._new_ids)
         id_header = (REQUEST_ID, request_id.encode())
         try:
-            await self._forward(api, scope, receive, answer, (head, request_id, key))
+            await self._forward(api, scope, receive, answer, head, request_id, key)
         except _UnreadError as error:
             await refuse_unread(answer, receive, error, [id_header], self.limits.max_body_bytes)
         except FrontDoorError as error:
@@ -185,10 +185,11 @@ class DataApp:
         scope: Scope,
         receive: Receive,
         answer: Answer,
-        identity: tuple[RequestHead, str, ClientKey | None],
+        head: RequestHead,
+        request_id: str,
+        key: ClientKey | None,
     ) -> None:
         started_at = self._relay.clock()
-        head, request_id, key = identity
         connection: ClientConnection = scope["extensions"]["kvroute.connection"]
         body = await self._admit(head, receive, connection, answer)
         try:

@@ -37,7 +37,7 @@ from scoring.prefix_index import GuardedIndex, PrefixIndex
 from scoring.ranking import Ranking
 from scoring.rates import RateName, RateTable, hit_weights
 from scoring.record import MAX_CANDIDATES, NOBODY, candidates_of, decision_of
-from scoring.room_watch import RoomWatch, Unwatched
+from scoring.room_watch import RoomWatch, together
 from scoring.session_affinity import MAX_IDLE_S, MAX_SESSIONS
 from scoring.speeds import NoSample
 from scoring.takers import takers_of
@@ -108,11 +108,11 @@ class Planner:
             index_failures=self._index.failures, reuse=ReuseSums(hit_weights(engine_model))
         )
         self._open = OpenPlans(limits.max_open_plans)
-        self._watch: RoomWatch = Unwatched()
+        self._watch: RoomWatch = together(())
 
-    def bound(self, capacity: Capacity, watch: RoomWatch) -> None:
-        """Give each rank no more than this at once, and tell this one when there may be room."""
-        self._watch = watch
+    def bound(self, capacity: Capacity, *watches: RoomWatch) -> None:
+        """Give each rank no more than this at once, and tell these, one a relay, when there may be room."""
+        self._watch = together(watches)
         self._table.bound(capacity)
 
     # -- the relay's side -------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from router.waiting_queue import (
     is_at_capacity,
 )
 from scoring import NoCandidateError, Outcome, OutcomeKind, PlanRequest, TooManyRequestsError
+from scoring.room_watch import together
 from tests.router.front_door import Outcomes
 from tests.router.stub_brain import StubBrain
 
@@ -314,3 +315,23 @@ async def test_any_mix_of_ends_leaves_nothing_behind(seed: int) -> None:
     waits = sum(scene.queue.ended.values())
     assert waits > 20
     assert scene.brain.kinds.count(OutcomeKind.COMPLETED) == len(served)
+
+
+async def test_two_relays_that_share_a_brain_lose_no_room() -> None:
+    one, other = Scene(), Scene()
+    other.brain, other.queue = one.brain, WaitingQueue(LIMITS, lambda: one.now)
+    one.brain.watch = together([one.queue, other.queue])
+    running = one.book()
+    tasks = [scene.waiting(str(index)) for index in range(4) for scene in (one, other)]
+    await rounds()
+    for _ in tasks:
+        running.end(Outcome(OutcomeKind.COMPLETED))
+        done, _ = await asyncio.wait(tasks, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
+        assert len(done) == 1, "one place is given to one"
+        running = done.pop().result()
+        tasks = [task for task in tasks if not task.done()]
+        await rounds()
+    running.end(Outcome(OutcomeKind.COMPLETED))
+    await rounds()
+    one.check()
+    other.check()

@@ -12,7 +12,6 @@ from scoring.capacity import UNBOUNDED, Capacity
 from scoring.decision import Exclusion
 from scoring.planner import Planner, PlannerLimits
 from scoring.policies import PolicyName
-from scoring.room_watch import Unwatched
 from tests.scoring.fleet import COMPLETED, TruthIndex, rank, spec, tokens_of
 from tests.scoring.fleet import request as request_of
 
@@ -36,13 +35,13 @@ class Watch:
         self.num_fleets += 1
 
 
-def bounded(max_in_flight: int | None, watch: Watch | None = None, **workers: object) -> Planner:
+def bounded(max_in_flight: int | None, *watches: Watch, **workers: object) -> Planner:
     """A planner with these workers; what is given of each changes its description."""
     limits = PlannerLimits(max_plan_age_s=10.0)
     planner = Planner(
         TruthIndex(), policy=PolicyName.COST, rng=Random(0), limits=limits, timer=lambda: 0
     )
-    planner.bound(Capacity(max_in_flight), watch or Unwatched())
+    planner.bound(Capacity(max_in_flight), *watches)
     for name, changes in (workers or {"a": {}}).items():
         assert isinstance(changes, dict)
         planner.add_worker(spec(name, **changes))
@@ -186,6 +185,16 @@ def test_who_waits_is_not_told_of_the_end_of_what_took_no_place() -> None:
     planner.plan(about, 0.0)
     planner.tick(11.0)
     assert not watch.freed
+
+
+def test_every_relay_that_waits_is_told_of_room_and_all_of_changes() -> None:
+    waiting, idle, other = Watch(), Watch(is_waited_for=False), Watch()
+    planner = bounded(1, waiting, idle, other)
+    plan = fill(planner, 1)[0]
+    planner.set_draining(WorkerId("a"), is_draining=True)
+    planner.finish(plan.plan_id, COMPLETED, 0.0)
+    assert [one.freed for one in (waiting, idle, other)] == [[plan.rank], [], [plan.rank]]
+    assert [(one.num_marks, one.num_fleets) for one in (waiting, idle, other)] == [(1, 1)] * 3
 
 
 def test_a_plan_that_nobody_finishes_frees_its_rank_in_the_end() -> None:

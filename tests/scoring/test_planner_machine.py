@@ -14,7 +14,6 @@ from scoring.capacity import Capacity
 from scoring.decision import Exclusion
 from scoring.planner import Planner, PlannerLimits
 from scoring.policies import PolicyName
-from scoring.room_watch import Unwatched
 from scoring.worker_table import TooManyWorkersError
 from tests.scoring.fleet import TruthIndex, rank, request, spec, tokens_of
 
@@ -52,7 +51,7 @@ class PlannerMachine(RuleBasedStateMachine):
             self.index, policy=policy, rng=Random(1), limits=LIMITS, timer=lambda: 0
         )
         self.capacity = capacity
-        self.planner.bound(Capacity(capacity), Unwatched())
+        self.planner.bound(Capacity(capacity))
 
     @rule(name=names, num_ranks=st.integers(1, 3), model=st.sampled_from(["m", "m2"]))
     def add_worker(self, name: str, num_ranks: int, model: str) -> None:

@@ -24,11 +24,22 @@ _MAX_TAKEN_BACK = 1_024
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Blocks marked at one time, along a prompt; ``num_owned`` of the marks belong to it."""
+    """Blocks marked at one time.
+
+    Attributes:
+        num_owned: so many of the marks belong to it.
+        is_prompt: the blocks are those of one prompt, in one key space.
+    """
 
     marked_at: float
     refs: list[Ref]
     num_owned: int
+    is_prompt: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that it lists is marked, and its own."""
+        return self.num_owned == len(self.refs)
 
 
 class AgedMarks:
@@ -62,6 +73,15 @@ class AgedMarks:
         """
         self._index.claim_prompt(refs, self._slot, self._bit)
         self.note(refs, now)
+
+    def mark_any(self, refs: Iterable[Ref], now: float) -> None:
+        """Set the bit on every block, or renew it, of whatever prompts and key spaces; O(blocks), amortized."""
+        once = list(dict.fromkeys(refs))
+        if once:
+            self._index.claim(once, self._slot, self._bit)
+            run = _Run(now, [], 0, is_prompt=False)
+            self._runs[run] = None
+            self._list(run, once)
 
     def note(self, refs: Sequence[Ref], now: float) -> None:
         """The bit is set on every block: keep, or renew, their marks; O(blocks), amortized.
@@ -135,7 +155,7 @@ class AgedMarks:
         while self._runs and (last := next(reversed(self._runs))).marked_at > at:
             del self._runs[last]
             later.append(last)
-        run = _Run(at, [], 0)
+        run = _Run(at, [], 0, is_prompt=False)
         self._runs.update(dict.fromkeys([run, *reversed(later)]))
         self._list(run, refs)
 
@@ -172,7 +192,7 @@ class AgedMarks:
         """The bit has been cleared on every block: drop the marks."""
         owners = self._run_of
         run = owners[refs[0]] if refs else None
-        if run is not None and run.num_owned == len(run.refs) and run.refs == refs:
+        if run is not None and run.is_whole and run.refs == refs:
             self._drop(run)
             deque(map(owners.__delitem__, refs), maxlen=0)
             return
@@ -183,7 +203,7 @@ class AgedMarks:
         """Clear every mark last set before that time; O(expired)."""
         while self._runs and (run := next(iter(self._runs))).marked_at < before:
             self._drop(run)
-            self.unmark(self._marks_of(run))
+            self._unmark_run(run, run.refs)
 
     def clear(self) -> None:
         """Clear all marks."""
@@ -218,7 +238,7 @@ class AgedMarks:
         assert self._num_listed <= 2 * self._limit + _MAX_UNSWEPT
 
     def _marks_of(self, run: _Run) -> list[Ref]:
-        if run.num_owned == len(run.refs):
+        if run.is_whole:
             return run.refs
         get = self._run_of.get
         return [ref for ref in run.refs if get(ref) is run]
@@ -240,20 +260,39 @@ class AgedMarks:
 
     def _drop_oldest(self, count: int) -> None:
         """Clear the oldest marks; the last blocks of a run go first."""
-        dropped: list[Ref] = []
-        while len(dropped) < count:
+        left = count
+        while left:
             run = next(iter(self._runs))
-            while run.refs and len(dropped) < count:
-                ref = run.refs.pop()
-                self._num_listed -= 1
-                if self._run_of.get(ref) is run:
-                    del self._run_of[ref]
-                    run.num_owned -= 1
-                    dropped.append(ref)
+            place = max(0, len(run.refs) - left) if run.is_whole else self._place_of(run, left)
+            last = run.refs[place:]
+            left -= self._unmark_run(run, last)
+            del run.refs[place:]
+            self._num_listed -= len(last)
             if not run.refs:
                 del self._runs[run]
         self.num_dropped += count
-        self._release(dropped)
+
+    def _place_of(self, run: _Run, count: int) -> int:
+        """From where on a run lists so many marks of its own, or all that it has."""
+        place, get = len(run.refs), self._run_of.get
+        while place and count:
+            place -= 1
+            count -= get(run.refs[place]) is run
+        return place
+
+    def _unmark_run(self, run: _Run, refs: list[Ref]) -> int:
+        """Clear the marks of a run's own among the blocks at its end; how many there were."""
+        owners = self._run_of
+        if run.is_whole and run.is_prompt:
+            deque(map(owners.__delitem__, refs), maxlen=0)
+            self._index.release_prompt(refs, self._slot, self._bit)
+        else:
+            refs = [ref for ref in refs if owners.get(ref) is run]
+            for ref in refs:
+                del owners[ref]
+            self._release(refs)
+        run.num_owned -= len(refs)
+        return len(refs)
 
     def _sweep(self) -> None:
         """Drop from each run what later ones have renewed, or what is no longer marked."""

@@ -15,6 +15,7 @@ a slot is free only while no mask has a bit of it; one that is given up with its
 
 import heapq
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NewType, cast
@@ -209,6 +210,29 @@ class BlockIndex:
                 del masks[key]
         self._drop_if_empty(space)
         return met
+
+    def release_prompt(self, refs: Sequence[Ref], slot: int, bits: int) -> None:
+        """Clear ``bits`` of ``slot`` on every block; a block without a holder goes. O(blocks), the cheaper the fewer
+        holders.
+
+        Args:
+            refs: along one prompt, each once.
+        """
+        if not refs:
+            return
+        self.version += 1
+        space = self._numbered[refs[0] >> _KEY_BITS]
+        keys = [ref & KEY_MASK for ref in refs] if space.number else refs
+        kept = ~(bits << slot * STRIDE)
+        runs, start = self.runs(space, keys), 0
+        for end, old in runs.all():
+            mask, part = self._changed(old, old & kept), keys[start:end]
+            if not mask:
+                deque(map(space.masks.__delitem__, part), maxlen=0)
+            elif mask != old:
+                space.masks.update(dict.fromkeys(part, mask))
+            start = end
+        self._drop_if_empty(space)
 
     def strip(self, refs: Iterable[Ref], slot: int) -> None:
         """Clear every bit of ``slot`` on those of the blocks that still have one. O(blocks)."""

@@ -174,7 +174,7 @@ class PoolBook:
             return
         refs = [ref for ref in self._written if self._index.space_of(ref) is not None]
         self._written.clear()
-        self.ledger.claims.observed.mark(refs, now)
+        self.ledger.claims.observed.mark_any(refs, now)
 
     def apply(
         self, batch: EventBatch, now: float, seq: int | None = None, *, is_only: bool

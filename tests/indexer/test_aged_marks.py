@@ -184,6 +184,29 @@ def test_conversations_that_grow_are_marked_as_if_anew(
         assert runs == {ref: at for at, ref in expected}
 
 
+def test_blocks_of_several_prompts_and_key_spaces_are_marked_together() -> None:
+    index = BlockIndex()
+    aged = AgedMarks(index, index.take_slot(), OBSERVED, limit=60)
+    keys = [BlockKey(k) for k in range(1, 41)]
+    one = list(index.open(KeySpace("m", adapter="a")).refs(keys))
+    other = list(index.open(KeySpace("m", adapter="b")).refs(keys))
+    mixed = [ref for pair in zip(one, other, strict=True) for ref in pair]
+    aged.mark_any([*mixed[:20], *mixed[10:30]], 1.0)
+    assert marked(index) == set(mixed[:30])
+    aged.mark_any(mixed[25:80], 2.0)
+    aged.check(marked(index))
+    assert len(aged) == 60
+    assert marked(index) >= set(mixed[25:80])
+    aged.mark(one[:10], 3.0)
+    aged.expire(2.5)
+    assert marked(index) == set(one[:10])
+    aged.check(marked(index))
+    aged.clear()
+    index.drop_unused()
+    assert index.num_spaces == 0
+    index.check()
+
+
 def test_a_conversation_that_grows_is_one_run() -> None:
     index = BlockIndex()
     aged = AgedMarks(index, index.take_slot(), OBSERVED, limit=10_000)

@@ -37,6 +37,25 @@ def test_a_copy_on_host_implies_one_in_the_pool() -> None:
     assert fleet.run("a", prompt(PROMPT)) == (0, 0, 100)
 
 
+def test_copies_of_several_namespaces_are_implied_at_once() -> None:
+    """Blocks of three key spaces in one batch, some twice."""
+    fleet = PooledFleet(user("a"), user("b"), rules=INFERS)
+    stores = [
+        BlockStored(
+            list(names(1_000 * n, 100)), None, list(TOKENS), SIZE, "CPU_PINNED", lora_name=name
+        )
+        for n, name in enumerate([None, "x", "y", "x"])
+    ]
+    fleet.index.apply(rank("a"), EventBatch(0.0, stores), fleet.now)
+    fleet.index.check()
+    for adapter in (None, "x", "y"):
+        assert fleet.run("b", prompt(PROMPT, adapter=adapter)) == (0, 0, 100), adapter
+    fleet.wait(120.0)
+    for adapter in (None, "x", "y"):
+        assert fleet.run("b", prompt(PROMPT, adapter=adapter)) == (0, 0, 0), adapter
+    fleet.index.check()
+
+
 def test_inference_is_off_by_default() -> None:
     fleet = PooledFleet(user("a"), user("b"), rules=StorageRules())
     fleet.store("a", HASHES, TOKENS, medium="CPU_PINNED")

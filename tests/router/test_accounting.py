@@ -190,4 +190,5 @@ async def everything_at_once(seed: int, policy: str, max_in_flight: int | None) 
     assert not total(metrics, "index_failures_total")
     assert not total(metrics, "tick_failures_total")
     assert metrics["queue_depth"] == 0
-    assert (metrics["queue_waits_total{outcome=placed}"] > 0) is (max_in_flight is not None)
+    if max_in_flight is None:
+        assert not total(metrics, "queue_waits_total")

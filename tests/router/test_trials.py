@@ -95,7 +95,8 @@ async def test_an_outage_of_all_workers_is_over_when_it_is_over() -> None:
     breaker = {"num_faults": 2, "cool_down_s": 2.0, "max_cool_down_s": 3_600.0}
     async with stub_engine(script=serve) as engine, service(engine, breaker=breaker) as router:
         await router.ready()
-        assert [await ask(), await ask(), await ask()] == [500, 500, 503]
+        assert [await ask(), await ask()] == [500, 500]
+        assert await ask() in (500, 503)  # tried once more, if the first two took that long
         is_failing = False
         statuses = [await ask()]
         while statuses[-1] != 200:

@@ -1,5 +1,7 @@
 """Requests that nobody can take: who may be tried all the same, how often, and what becomes of it."""
 
+import time
+
 import pytest
 
 from protocol import Rank, WorkerId, pack_tokens
@@ -95,12 +97,17 @@ async def test_an_outage_of_all_workers_is_over_when_it_is_over() -> None:
     breaker = {"num_faults": 2, "cool_down_s": 2.0, "max_cool_down_s": 3_600.0}
     async with stub_engine(script=serve) as engine, service(engine, breaker=breaker) as router:
         await router.ready()
-        assert [await ask(), await ask()] == [500, 500]
-        assert await ask() in (500, 503)  # tried once more, if the first two took that long
+        assert await ask() == 500
+        began = time.monotonic()
+        answers = [await ask(), await ask()]
+        took_s = time.monotonic() - began
+        is_quick = took_s < breaker["cool_down_s"] / 10  # nobody may try it again yet
+        assert answers == [500, 503] or (not is_quick and answers == [500, 500])
         is_failing = False
         statuses = [await ask()]
         while statuses[-1] != 200:
             statuses.append(await ask())
         assert set(statuses) <= {503, 200}
         metrics = (await router.control.get("/metrics")).text
-        assert f'kvroute_breaker_trials_total{{worker="{engine.name}"}} 1.0' in metrics
+        trials = f'kvroute_breaker_trials_total{{worker="{engine.name}"}}'
+        assert f"{trials} 1.0" in metrics or not is_quick

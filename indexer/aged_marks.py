@@ -71,7 +71,7 @@ class AgedMarks:
             refs: along a prompt, each once; the last of them count as the oldest, so that what remains at the
                 bound is a prefix.
         """
-        self._index.claim_prompt(refs, self._slot, self._bit)
+        self._index.change_prompt(refs, self._slot, self._bit, 0)
         self.note(refs, now)
 
     def mark_any(self, refs: Iterable[Ref], now: float) -> None:
@@ -285,7 +285,7 @@ class AgedMarks:
         owners = self._run_of
         if run.is_whole and run.is_prompt:
             deque(map(owners.__delitem__, refs), maxlen=0)
-            self._index.release_prompt(refs, self._slot, self._bit)
+            self._index.change_prompt(refs, self._slot, 0, self._bit)
         else:
             refs = [ref for ref in refs if owners.get(ref) is run]
             for ref in refs:

@@ -153,8 +153,9 @@ class BlockIndex:
             masks[key] = last_new
         return met
 
-    def claim_prompt(self, refs: Sequence[Ref], slot: int, bits: int, cleared: int = 0) -> None:
-        """Set ``bits`` of ``slot`` on every block, and clear ``cleared``. O(blocks), the cheaper the fewer holders.
+    def change_prompt(self, refs: Sequence[Ref], slot: int, bits: int, cleared: int) -> None:
+        """Set ``bits`` of ``slot`` on every block, and clear ``cleared``; a block without a holder goes. O(blocks), the
+        cheaper the fewer holders.
 
         Args:
             refs: along one prompt, each once.
@@ -167,13 +168,15 @@ class BlockIndex:
         added, dropped = bits << slot * STRIDE, cleared << slot * STRIDE
         runs, start = self.runs(space, keys), 0
         for end, old in runs.all():
-            new = (old & ~dropped) | added
-            if new != old:
-                mask = self._changed(old, new)
+            mask, part = self._changed(old, (old & ~dropped) | added), keys[start:end]
+            if not mask:
+                deque(map(space.masks.__delitem__, part), maxlen=0)
+            elif mask != old:
                 if end - start >= MIN_BLOCKS:
                     mask = self._segments.numbered(mask, runs.packed[start:end])
-                space.masks.update(dict.fromkeys(keys[start:end], mask))
+                space.masks.update(dict.fromkeys(part, mask))
             start = end
+        self._drop_if_empty(space)
 
     def release(self, refs: Sequence[Ref], slot: int, bits: int) -> list[tuple[Ref, int]]:
         """Clear ``bits`` of ``slot`` on every block; a block without a holder goes.
@@ -210,29 +213,6 @@ class BlockIndex:
                 del masks[key]
         self._drop_if_empty(space)
         return met
-
-    def release_prompt(self, refs: Sequence[Ref], slot: int, bits: int) -> None:
-        """Clear ``bits`` of ``slot`` on every block; a block without a holder goes. O(blocks), the cheaper the fewer
-        holders.
-
-        Args:
-            refs: along one prompt, each once.
-        """
-        if not refs:
-            return
-        self.version += 1
-        space = self._numbered[refs[0] >> _KEY_BITS]
-        keys = [ref & KEY_MASK for ref in refs] if space.number else refs
-        kept = ~(bits << slot * STRIDE)
-        runs, start = self.runs(space, keys), 0
-        for end, old in runs.all():
-            mask, part = self._changed(old, old & kept), keys[start:end]
-            if not mask:
-                deque(map(space.masks.__delitem__, part), maxlen=0)
-            elif mask != old:
-                space.masks.update(dict.fromkeys(part, mask))
-            start = end
-        self._drop_if_empty(space)
 
     def strip(self, refs: Iterable[Ref], slot: int) -> None:
         """Clear every bit of ``slot`` on those of the blocks that still have one. O(blocks)."""

@@ -99,6 +99,6 @@ class Evidence:
         claims = self._claims
         changed = [run for run in chosen if run.bits & (OBSERVED | PREDICTED) != OBSERVED]
         predicted = [run for run in changed if run.bits & PREDICTED]
-        claims.index.claim_prompt(parts_of(refs, changed), claims.slot, OBSERVED, PREDICTED)
+        claims.index.change_prompt(parts_of(refs, changed), claims.slot, OBSERVED, PREDICTED)
         claims.predicted.forget_all(parts_of(refs, predicted))
         claims.observed.note(parts_of(refs, chosen), now)

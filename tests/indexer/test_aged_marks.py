@@ -161,7 +161,7 @@ def test_conversations_that_grow_are_marked_as_if_anew(
             if step == "m":
                 aged.mark(chosen, float(at))
             else:
-                index.claim_prompt(chosen, FIRST_SLOT, OBSERVED)
+                index.change_prompt(chosen, FIRST_SLOT, OBSERVED, 0)
                 aged.note(chosen, float(at))
             expected = [one for one in expected if one[1] not in chosen]
             expected += [(float(at), ref) for ref in reversed(chosen)]

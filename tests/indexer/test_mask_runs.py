@@ -68,7 +68,7 @@ def test_runs_are_current_until_a_mask_changes() -> None:
     assert not BlockIndex().is_current(runs)
     for change in (
         lambda: index.claim(refs[:1], slot, GPU),
-        lambda: index.claim_prompt(refs, slot, HOST),
+        lambda: index.change_prompt(refs, slot, HOST, 0),
         lambda: index.release(refs[:1], slot, GPU),
         lambda: index.strip(refs, slot),
     ):
@@ -106,7 +106,7 @@ def test_a_prompt_is_claimed_as_its_blocks_one_by_one(
             index.claim([refs[i] for i in blocks], slots[slot], held)
         part = [refs[i] for i in sorted(chosen)]
         if number:
-            index.claim_prompt(part, slots[0], added, cleared)
+            index.change_prompt(part, slots[0], added, cleared)
         else:
             index.claim(part, slots[0], added, cleared)
         index.drop_unused()

@@ -66,13 +66,15 @@ def test_segments_answer_as_their_blocks_would(
         keys = PROMPTS[number][min(ends) : max(ends)]
         refs = index.open(SPACE).refs(keys)
         if step.startswith("claim"):
-            claim = index.claim if step == "claim" else index.claim_prompt
+            claim = index.claim if step == "claim" else index.change_prompt
             claim(refs, slots[slot], bits, cleared)
             truth.change(keys, slot, ~cleared, bits)
         elif step.startswith("release"):
             held = [ref for key, ref in zip(keys, refs, strict=True) if key in truth]
-            release = index.release if step == "release" else index.release_prompt
-            release(held, slots[slot], bits)
+            if step == "release":
+                index.release(held, slots[slot], bits)
+            else:
+                index.change_prompt(held, slots[slot], 0, bits)
             truth.change(keys, slot, ~bits, 0)
         elif step == "strip":
             index.strip(refs, slots[slot])
@@ -116,7 +118,7 @@ def test_a_change_of_any_block_dissolves_its_segment(how: str) -> None:
     slot = index.take_slot()
     space = index.open(SPACE)
     refs = space.refs(PROMPTS[0])
-    index.claim_prompt(refs, slot, GPU)
+    index.change_prompt(refs, slot, GPU, 0)
     assert numbers(space) == {1}
     index.claim(refs[5:9], slot, GPU)  # as it was
     assert index.runs(space, PROMPTS[0]).all() == [(len(refs), space.masks[refs[0]])]
@@ -137,7 +139,7 @@ def test_a_segment_answers_from_any_of_its_blocks_on() -> None:
     index = BlockIndex()
     slot = index.take_slot()
     space = index.open(SPACE)
-    index.claim_prompt(space.refs(PROMPTS[0]), slot, GPU)
+    index.change_prompt(space.refs(PROMPTS[0]), slot, GPU, 0)
     for start in (0, 1, 30, 70, 159):
         runs = index.runs(space, PROMPTS[0][start:])
         assert runs.of_slot(slot) == [(0, 160 - start, GPU)]
